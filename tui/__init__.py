@@ -1,3 +1,3 @@
-"""The terminal app: screens and widgets over what `runner` knows."""
+"""The terminal app: screens and widgets on top of `runner`."""
 
 from disttui.tui import startup as startup  # before anything here imports Textual, which it sets up

@@ -1,24 +1,24 @@
 """The app: what all screens share, and how one screen opens another.
 
 **A screen** is a subclass of `tui.screen.DisttuiScreen` in a module of its own that is imported when it is first
-opened; `tui.router.SCREENS` names them, and `tui.router.Router` alone opens them. That takes a moment (the module is
-imported in a thread), so tests wait with `await app.workers.wait_for_complete()`. `tui.shell.Shell` is what
-a screen may call of the app; `self.disttui` is one.
+opened; `tui.router.SCREENS` lists them, and `tui.router.Router` opens them. That takes a moment (the module is
+imported in a thread), so tests wait with `await app.workers.wait_for_complete()`. `tui.shell.Shell` is the part of the
+app that screens may use, as `self.disttui`.
 
     class TopScreen(DisttuiScreen):
         HELP = "What every host is doing now."
         BINDINGS = [bind("top.sort", "s", "sort", "sort", "sort by the next column", group=VIEW)]
 
-        def body(self) -> Iterable[Widget]:        # header, footer and the "too small" word are there already
+        def body(self) -> Iterable[Widget]:        # between header and footer
             yield HostTable()
 
         def on_mount(self) -> None:
             self.header.show("top", ["3 hosts"], state="running", right="00:12:31")
 
-**Looks** come from `tui.theme` alone: `state_words("running")` for text; for strips `component` of a `Drawn`, with its
+**Styles** come only from `tui.theme`: `state_words("running")` for text; for strips `component` of a `Drawn`, with its
 COMPONENT_CLASSES and the names in `COLOURS`; in CSS the variables $muted, $rule, $selected, $selected-text,
-$state-running and so on beside Textual's. Screens get the classes -narrow (under 80 columns), -normal, -wide (from
-160) and -short (under 24 rows), -medium, -tall (from 40). Use `disttui.tui.widgets.table.Table` for rows.
+$state-running and so on, in addition to Textual's. Screens get the classes -narrow (under 80 columns), -normal, -wide
+(from 160) and -short (under 24 rows), -medium, -tall (from 40). Use `disttui.tui.widgets.table.Table` for rows.
 
 Text from a host, a file or the user is never parsed as markup: clean it, then build `Content`.
 """
@@ -68,19 +68,19 @@ if TYPE_CHECKING:
 
 
 _OTHERWISE = ("rank(", "digit", "scroll", "move(", "page(", *(key.action for key in MOVES))
-"""Prefixes of actions that the mouse reaches in another way: the wheel moves, and each rank has its own command."""
+"""Prefixes of actions that the palette omits: the mouse wheel scrolls, and each rank has a command of its own."""
 
 
 class PaletteProvider(Provider):
-    """Finds actions first, then runs (the newest first), profiles, hosts, and what is typed in a shell."""
+    """Finds actions, runs (the newest first), profiles, hosts, and shell commands, in this order."""
 
     async def discover(self) -> Hits:
-        """The entries shown before anything is typed: the actions of the screen and the newest runs."""
+        """Yield the entries shown before anything is typed: the actions of the screen and the newest runs."""
         for found in [*self._actions(), *list(self._runs())[:5]]:
             yield DiscoveryHit(Content(found.title), found.run, text=found.title, help=_plain(found.help))
 
     async def search(self, query: str) -> Hits:
-        """The entries that match `query`."""
+        """Yield the entries that match `query`."""
         matcher = self.matcher(query)
         for found in (*self._actions(), *self._runs(), *self._profiles(), *self._hosts(), *self._typed()):
             if (score := matcher.match(found.title)) > 0:
@@ -91,7 +91,7 @@ class PaletteProvider(Provider):
         return cast("Shell", self.app)
 
     def _actions(self) -> Iterator[Command]:
-        """All actions of keys, those in the footer first: the palette makes them available to the mouse."""
+        """Yield the actions of all keys, those in the footer first: the palette makes them available to the mouse."""
         seen = {"command_palette"}
         active = self.screen.active_bindings.values()
         ordered = sorted(active, key=lambda one: (not one.binding.show, one.binding.group is MOVE))
@@ -127,7 +127,7 @@ class PaletteProvider(Provider):
 
 
 def _plain(text: str) -> str:
-    """Content instead of a string: Textual also accepts it as help, and does not parse it as markup."""
+    """Wrap a help text in Content, which Textual also accepts, and does not parse as markup."""
     return cast("str", Content(text))
 
 
@@ -140,7 +140,7 @@ _ARROWS = ("←", "→", "↑", "↓")
 
 
 _ALONE = ("run", "replay", "top")
-"""Screens that a command of their own opens. Leaving such a screen ends the app instead of showing the home screen."""
+"""Kinds of screens that have a command of their own. Leaving one that its command opened ends the app."""
 
 
 class DisttuiApp(Shell):
@@ -151,7 +151,7 @@ class DisttuiApp(Shell):
         settings: The user's config.
         first: The screen to open over the home screen.
         read_only: Refuse every action of the group `CHANGE`.
-        ssh_config: The file to use as the ssh configuration, as with ssh's -F.
+        ssh_config: The ssh configuration file, as for ssh's -F.
         accept_new_host_keys: Trust unknown host keys without asking.
     """
 
@@ -186,7 +186,7 @@ class DisttuiApp(Shell):
         self.router = Router(self, self._keys, environ)
         self.accept_new_host_keys = accept_new_host_keys
         self.ended = threading.Event()
-        """Set once the app has left the terminal; `at_end` follows."""
+        """Set once the app has left the terminal, before `at_end` runs."""
         self._quitting = False
         self._first = first
         self._interrupted = -inf
@@ -221,7 +221,7 @@ class DisttuiApp(Shell):
         self._questions.call()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer `answer` only while a question waits."""
+        """Offer `answer` only while a question is waiting."""
         if action == "answer" and not self._questions.waiting:
             return False
         return super().check_action(action, parameters)
@@ -231,7 +231,7 @@ class DisttuiApp(Shell):
         return theme.DEFAULTS
 
     def get_default_screen(self) -> Screen[Any]:
-        """The screen under all others; hidden at first if a command opens another."""
+        """The home screen, which is below all others; hidden at first if a command opens another."""
         home = cast("Screen[Any]", screen_class("home")())
         home.set_class(self._first is not None, "-behind")
         return home
@@ -260,7 +260,7 @@ class DisttuiApp(Shell):
             os._exit(0)  # there is no terminal to restore, and a driver that writes to it may block forever
 
     def new_viewer(self) -> Viewer:
-        """A viewer to be closed by the caller; call it in a thread worker."""
+        """Make a viewer that the caller must close; call it in a thread worker."""
         from disttui.runner.api.viewer import Viewer
 
         return Viewer(
@@ -283,7 +283,7 @@ class DisttuiApp(Shell):
             threading.Thread(target=self._viewer.close, daemon=True).start()
 
     def get_system_commands(self, screen: Screen[Any]) -> Any:
-        """The commands that the palette offers on every screen."""
+        """Yield the commands that the palette offers on every screen."""
         yield SystemCommand("Theme", "Choose a theme, with a preview", self._choose_theme)
         yield SystemCommand("Screenshot", "Save this screen as SVG", self._picture)
 
@@ -320,11 +320,11 @@ class DisttuiApp(Shell):
     def get_key_display(self, binding: Binding) -> str:
         """Show keys by the names printed on a keyboard."""
         shown = _KEY_NAMES.get(binding.key) or super().get_key_display(binding)
-        # An arrow that is drawn as `<` or `v` would be taken for that key.
+        # An arrow that is drawn as `<` or `v` would be mistaken for that key.
         return binding.key if shown in _ARROWS and reduced(sys.__stderr__) else shown
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
-        """Report once which bindings share a key in the config."""
+        """Report bindings that share a key in the config, once per group."""
         names = ", ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
         if names not in self._clashes:
             self._clashes.add(names)
@@ -335,14 +335,14 @@ class DisttuiApp(Shell):
             self.push_screen(screen_class("help")(self.screen))
 
     async def action_back(self) -> None:
-        """Leave the screen for the previous one, or for the shell if a command opened it."""
+        """Return to the previous screen, or to the shell if a command opened this one."""
         if len(self.screen_stack) == 2 and self._first and self._first.kind in _ALONE:
             self._quit()
         elif len(self.screen_stack) > 1:
             await self.pop_screen()
 
     async def action_quit(self) -> None:
-        """Leave disttui; ask first if runs would end with it."""
+        """Quit disttui; ask first if runs would end with it."""
         self._quit()
 
     @work(group="quit")
@@ -399,15 +399,15 @@ def start(
     ssh_config: str | None = None,
     accept_new_host_keys: bool = False,
 ) -> tuple[int, First | None]:
-    """Run the app in this terminal until the user leaves it.
+    """Run the app in this terminal until the user quits.
 
-    Returns the exit code of the command, and the run that was opened last.
+    Returns the exit code of the command, and the run or replay that was opened last.
 
     Args:
         first: The screen to open over the home screen.
 
     Raises:
-        InputError: The config is wrong.
+        InputError: The config is invalid.
     """
     app = DisttuiApp(
         environ,

@@ -1,4 +1,4 @@
-"""What the home screen and the palette list: runs, profiles and hosts that this machine knows. Read in a thread."""
+"""The runs, profiles and hosts that this machine knows, for the home screen and the palette. Read in a thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 QUIET = 30.0
 """Seconds without data from its hosts after which a run's state is "not seen"."""
 POINTS = 96
-"""The most losses kept for a run."""
+"""Maximum number of losses kept for a run."""
 LOOK_BACK = 1 << 18
 """Bytes read from the end of a metrics file for the losses."""
 ENDED = ("finished", "failed", "stopped", "lost")
@@ -35,7 +35,7 @@ ENDED = ("finished", "failed", "stopped", "lost")
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run."""
+    """A run of the list, with times as unix times (s)."""
 
     run: str
     state: str
@@ -48,10 +48,10 @@ class RunRow:
     """Loss of rank 0; nan, inf or -inf if not finite."""
     started: float
     began: float | None
-    """Start by its first host's clock; it may have been queued before."""
+    """Start by its first host's clock; before that it may have been queued."""
     ended: float | None
     seen: float
-    """When this machine last received data of it (unix time, s)."""
+    """When this machine last received data of it."""
     by: str
     folder: Path
     profile: str
@@ -60,13 +60,13 @@ class RunRow:
     """File of its profile."""
     problem: str
     losses: tuple[float, ...] = ()
-    """Its losses in the local mirror, the oldest first, thinned out to at most POINTS, and `loss` where it is newer."""
+    """Its losses in the local mirror, the oldest first, thinned out to POINTS, then `loss` if it is newer."""
     pace: float | None = None
-    """Seconds per step, lately."""
+    """Seconds per step over its latest records, if known."""
     cause: str = ""
     """Why it failed."""
     doubt: str = ""
-    """Doubts about a run that has not failed."""
+    """A sign of trouble in a run that has not failed."""
     tags: tuple[str, ...] = ()
     note: str = ""
     waits: str = ""
@@ -74,17 +74,17 @@ class RunRow:
     waited: bool = False
     """Whether it was only queued: none of its processes has started."""
     saved: str = ""
-    """Its newest checkpoint: step and size."""
+    """Its newest checkpoint: step (or name) and size."""
     saved_as: str = ""
-    """Its name, and the hosts that have it."""
+    """Name, host and size of that checkpoint."""
     sandbox: bool = False
     """Whether its hosts are sandbox hosts on this machine, whose names are not real."""
     foreign: bool = False
-    """Whether only its hosts know it: it was started elsewhere, and is not stored here."""
+    """Whether only its hosts know it, because it was started from another machine."""
 
     @property
     def over(self) -> bool:
-        """Whether it has ended for certain."""
+        """Whether it is known to have ended."""
         return self.state in ENDED
 
     @property
@@ -95,7 +95,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """A profile that can be named."""
+    """A profile of a library."""
 
     name: str
     """The shortest name that selects it."""
@@ -104,14 +104,14 @@ class ProfileRow:
     """own, team or built in."""
     hosts: tuple[str, ...] = ()
     processes: tuple[int | None, ...] = ()
-    """Processes per host; None: the probe decides."""
+    """Processes per host; None where the probe decides."""
     description: str = ""
     problem: str = ""
     """The first error in it, with its place."""
     library: str = ""
-    """The library that it lies in."""
+    """The library that it is in."""
     shadowed_by: str = ""
-    """Full name of another profile that its bare name selects; empty: none."""
+    """Full name of the other profile that its bare name selects; empty if none."""
 
     @property
     def example(self) -> bool:
@@ -143,9 +143,9 @@ class Inventory:
     hosts: tuple[HostRow, ...] = ()
     problems: tuple[str, ...] = ()
     remotes: tuple[str, ...] = ()
-    """The libraries that are shared by a git repository."""
+    """The libraries that have a git repository."""
     read: bool = False
-    """False before the first read."""
+    """Whether it has been read; False initially."""
 
     def stale(self, now: float) -> bool:
         """Whether a run has been silent for longer than QUIET seconds, so that its state must become "not seen"."""
@@ -153,7 +153,7 @@ class Inventory:
 
     @property
     def newcomer(self) -> bool:
-        """Whether the user has no runs and no profiles but the built-in ones."""
+        """Whether the user has no runs, and no profiles except the built-in ones."""
         return self.read and not self.runs and all(row.origin == "built in" for row in self.profiles)
 
 
@@ -166,8 +166,8 @@ def read_inventory(
     """Read everything again; a new user gets the hosts of their ssh configuration.
 
     Args:
-        ssh_config: As ssh's -F.
-        take_runs: Takes the runs before the profiles are read: those that others write may take long.
+        ssh_config: The ssh configuration file, as for ssh's -F.
+        take_runs: Called with the runs before the profiles are read, because shared libraries may be slow.
     """
     from disttui.runner.api.libraries import list_library
     from disttui.runner.runs.registry import known_runs
@@ -177,7 +177,7 @@ def read_inventory(
     take_runs(runs)
     try:
         listed = list_library(environ, runs=False)
-    except InputError as error:  # the config's libraries
+    except InputError as error:  # in the libraries of the config
         listed, problems = [], [*problems, str(error)]
     problems += [f"library {each.library.name}: {each.problem}" for each in listed if each.problem]
     profiles = tuple(_profile_row(one) for each in listed for one in each.profiles if not one.entry.problem)
@@ -203,7 +203,7 @@ def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
 
     config = config_file(environ)
     watched = [config, config.with_name(PERSONAL)]  # type: ignore[unsafe-path]
-    with suppress(InputError):  # `read_inventory` has it as a problem
+    with suppress(InputError):  # `read_inventory` reports it
         for library in libraries(environ):
             watched += [entry.path for entry in profiles_in(library)]
             watched += (library.folder / INVENTORIES).glob("*.y*ml")  # type: ignore[unsafe-path]
@@ -268,14 +268,14 @@ def _dropped(summary: Mapping[str, object]) -> str:
 
 
 class Trend(NamedTuple):
-    """How a run has progressed."""
+    """A run's losses, the oldest first, and its pace (s per step)."""
 
     losses: tuple[float, ...] = ()
     pace: float | None = None
 
 
 def trend_of(folder: Path, attempt: int, newest: float | str | None) -> Trend:
-    """The latest losses of rank 0 in a mirror's files, the newest (perhaps from a host), and its pace."""
+    """The latest losses of rank 0 in a mirror, with `newest` (which may be from a host) at the end, and the pace."""
     path = inside(folder / "0", f"attempt-{attempt}") / "rank-0.metrics.jsonl"
     found = _trend(path, _changed(path))
     if isinstance(newest, float) and found.losses[-1:] != (newest,):
@@ -298,7 +298,7 @@ def _trend(path: Path, changed: int) -> Trend:
 
 
 def thinned(values: Sequence[float], most: int) -> Sequence[float]:
-    """At most so many of the values, at equal distances, with the first and the last."""
+    """At most `most` values at equal distances, including the first and the last."""
     step = max(1.0, (len(values) - 1) / (most - 1))
     return [values[round(at * step)] for at in range(min(most, len(values)))]
 
@@ -319,7 +319,7 @@ def _profile_row(one: LibraryProfile) -> ProfileRow:
 
 
 def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
-    """Hosts of running runs, and of the profiles of user and team; not those of examples."""
+    """Yield the hosts of running runs and of all profiles except the built-in ones, and `local`."""
     mine = [row for row in profiles if row.origin != "built in"]
     going = [(row, ("local",) if row.sandbox else row.hosts) for row in runs if not row.over]
     names = {host for _, hosts in going for host in hosts}

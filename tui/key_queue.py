@@ -1,8 +1,8 @@
-"""A queue of keys and clicks: each is handled after all before it, by the widget that then has the focus.
+"""A queue of keys and clicks: each is handled after all earlier ones, by the widget that then has the focus.
 
-Textual hands every key to the widget that has the focus when it arrives; the bindings are looked up later, when the
-key has bubbled up to the app. Over a slow link, or in a paste, many keys arrive at once: those behind `/` would go to
-the list that had the focus, not to the field that `/` opens. A click would overtake all of them.
+Textual passes every key to the widget that has the focus when the key arrives; it looks the bindings up later, when
+the key has bubbled up to the app. Over a slow link, or in a paste, many keys arrive together: those after `/` would go
+to the list that had the focus, not to the field that `/` opens. A click would overtake all of them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 ROUNDS = 3
-"""How often a message bubbles from the focused widget to the app after a key, because handling it may post more."""
+"""How often `Passed` bubbles from the focused widget to the app after a key, because handling it may post messages."""
 PATIENCE = 0.5
 """Seconds after which a key counts as handled, even if its widget is gone or still busy."""
 HOLD = 3.0
-"""The most seconds that keys wait for a screen to open: a hanging disk must not keep the user from leaving."""
+"""Maximum seconds for which keys wait for a screen to open: a hanging disk must not keep the user from leaving."""
 
 Typed = events.Key | events.Paste | events.MouseDown | events.MouseUp
-"""What can be an answer to a question."""
+"""Events that can answer a question."""
 _Input = events.InputEvent | events.Paste
 
 
 class KeyQueue:
-    """Delays each key or click until the one before it has been handled. The app passes it all input, and `Passed`.
+    """Delays each key or click until the previous one has been handled. The app passes all input and `Passed` to it.
 
     Args:
         app: The app whose input it queues.
@@ -42,7 +42,7 @@ class KeyQueue:
     """
 
     class Passed(Message):
-        """Bubbles behind a key through all widgets: when it arrives, the key has passed them."""
+        """Bubbles through the widgets after a key: when it reaches the app, the key has passed them."""
 
         def __init__(self, turn: int, rounds: int) -> None:
             super().__init__()
@@ -70,12 +70,12 @@ class KeyQueue:
         """When the key that is now being handled was typed (monotonic clock, s); it may have waited in the queue."""
 
     async def take(self, event: _Input) -> None:
-        """Queue an event, and handle it when it is first."""
+        """Queue an event, and handle it when no other is before it."""
         self._ahead.append((event, self._app.screen_stack[-1:]))
         await self._next()
 
     def press(self, key: str) -> None:
-        """Handle the key that a click represents, before what was typed after that click."""
+        """Handle the key whose label was clicked, before everything typed after that click."""
         pressed = events.Key(key, None)
         if self._handling:
             pressed.time = self.typed_at
@@ -140,7 +140,7 @@ class KeyQueue:
         self._follow(ROUNDS)
 
     def _follow(self, rounds: int) -> None:
-        """Post `Passed` behind the messages that wait for the widget, and those that it has posted."""
+        """Post `Passed` after the messages that wait for the widget and those that it has posted."""
         passed = self.Passed(self._turn, rounds)
         if not (self._clicked or self._app.focused or self._app.screen).post_message(passed):
             self._app.post_message(passed)

@@ -1,4 +1,4 @@
-"""Keys: every binding has an id by which the user's config can remap it, a short label, and a description."""
+"""Key bindings: each has an id by which the user's config can remap it, a short label, and a description."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHANGE = Binding.Group("Change")
 APP = Binding.Group("Everywhere")
 
 GROUPS = (OPEN, CHANGE, VIEW, MOVE, APP)
-"""The sections of the help screen, in their order."""
+"""The sections of the help screen, in order."""
 
 
 def bind(
@@ -35,7 +35,7 @@ def bind(
         keys: Textual's key names, separated by commas. The first is shown.
         action: The action it runs.
         label: One or two words for the footer.
-        words: What it does, for the help screen; defaults to `label`.
+        words: A description for the help screen; defaults to `label`.
         group: Its section of the help screen.
         show: Whether the footer shows it.
         priority: Whether it takes the key before the focused widget does.
@@ -51,7 +51,7 @@ MOVES = (
     bind("move.first", "g,home", "edge(False)", "first", "first row", group=MOVE, show=False),
     bind("move.last", "G,end", "edge(True)", "last", "last row", group=MOVE, show=False),
 )
-"""Keys that move through rows: a widget that uses these implements the three actions."""
+"""Keys that move through rows: a widget that uses these implements the actions `move`, `page` and `edge`."""
 
 ROW_KEYS = (
     bind("top.open", "enter", "open", "open", "show this host or GPU alone", group=OPEN),
@@ -71,12 +71,12 @@ PANE_KEYS = (
 
 
 class ShellCommand(NamedTuple):
-    """A command."""
+    """A disttui command for the help screen and the palette."""
 
     words: str
-    """Without `disttui`."""
+    """The command, without `disttui`."""
     purpose: str
-    """At most 50 characters: with the command, a line of the help on 80 columns."""
+    """What it does, in at most 50 characters, so that its line of the help fits into 80 columns."""
 
 
 SHELL_COMMANDS = (

@@ -1,4 +1,4 @@
-"""How one screen opens another: by name; its module is imported when it is first needed."""
+"""Opens screens by name; the module of a screen is imported when it is first needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCREENS: Mapping[str, str] = {
     "pull": "disttui.tui.dialogs.pulling:PullScreen",
     "themes": "disttui.tui.dialogs.prompts:ThemeScreen",
 }
-"""Kind → module:class, whose arguments are those of the `open_…` method. Strings: screens import this module."""
+"""Kind → module:class; the class takes the arguments of `open_…`. Strings, because screens import this module."""
 
 
 Opener = Literal["run", "replay", "wizard", "script", "top"]
@@ -47,12 +47,12 @@ class First(NamedTuple):
 
 
 class Router:
-    """Opens the app's screens; no other code pushes one.
+    """Opens the app's screens.
 
     Args:
         app: The app whose screens it opens.
         keys: Holds keys back while a screen is being opened: they belong to that screen.
-        environ: Names the user's folders.
+        environ: The environment, which determines the user's folders.
     """
 
     def __init__(self, app: App[None], keys: KeyQueue, environ: Mapping[str, str] = os.environ) -> None:
@@ -60,7 +60,7 @@ class Router:
         self._environ = environ
         self._keys = keys
         self.shown: First | None = None
-        """The run that was opened last."""
+        """The run or replay that was opened last."""
 
     def open_first(self, first: First) -> None:
         """Open the screen that a command asks for."""
@@ -76,23 +76,23 @@ class Router:
 
         Args:
             instead: The screen to replace, as soon as no other screen is over it.
-            repeats: The run that it repeats: if its screen is the one below, that is replaced as well. Otherwise each
-                rerun would keep one more open, with its connections.
+            repeats: The run that this one reruns: if its screen is directly below, it is closed as well. Otherwise each
+                rerun would leave another screen open, with its connections.
         """
         self.shown = First("run", (run_id,))
         self._open("run", run_id, instead=instead, repeats=repeats)
 
     def open_replay(self, run: str, playing: bool = False) -> None:
-        """Open a run from its mirror, with a cursor in time; `example` is the one that comes with disttui.
+        """Open the replay of a run from its mirror; `example` is the recording that ships with disttui.
 
         Args:
-            playing: Play it from its beginning, instead of showing its end.
+            playing: Play it from its beginning instead of showing its end.
         """
         self.shown = First("replay", (run,))
         self._open("replay", run, playing)
 
     def open_wizard(self, profile: Path | None = None, *, launch: bool = False) -> None:
-        """Open the wizard on a profile, or on a new one; a profile with errors is opened at the first of them.
+        """Open the wizard on a profile or on a new one; if the profile has errors, show them instead.
 
         Args:
             launch: Connect to the hosts and check them behind a dialog, and launch if no check fails.
@@ -104,23 +104,23 @@ class Router:
         self._open("wizard", script=script)
 
     def open_sandbox(self) -> None:
-        """Train the built-in job on sandbox hosts, as soon as they are checked."""
+        """Open the wizard on the built-in job, and launch it on sandbox hosts once the checks have passed."""
         self._open("wizard", launch=True, played=True)
 
     def open_again(self, again: Again) -> None:
-        """Open the wizard's last step for running a run again, and launch when the checks have passed."""
+        """Open the wizard's last step to rerun a run, and launch when the checks have passed."""
         self._open("wizard", launch=True, again=again)
 
     def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
-        """Open the view of the load of hosts: the named ones, those of a profile, or all known hosts."""
+        """Open the load view of the named hosts, those of a profile, or all known hosts."""
         self._open("top", tuple(hosts), profile)
 
     def open_compare(self, runs: Sequence[str]) -> None:
-        """Open the comparison of runs with the first of them."""
+        """Open the comparison of the first run with the others."""
         self._open("compare", tuple(runs))
 
     def open_pull(self, run: str) -> None:
-        """Ask where to copy the files of a run, and show the progress."""
+        """Open the dialog that copies the checkpoints and results of a run to this machine."""
         self._open("pull", run)
 
     def _open(
@@ -156,7 +156,7 @@ class Router:
             if instead is not self._app.screen:
                 await self._app.push_screen(screen)
                 return
-            # No pop and push: the screen below would be painted in between.
+            # Pop and push would paint the screen below in between.
             with self._app.batch_update():
                 if repeats and repeats == getattr(getattr(self._app.screen_stack[-2], "known", None), "run", ""):
                     await self._app.pop_screen()
@@ -175,7 +175,7 @@ class _Look(NamedTuple):
     read: ReadProfile | None = None
     wrong: InputError | None = None
     asked: str = ""
-    """What the user must confirm before it is used; empty: nothing."""
+    """What the user must confirm before the profile is used; empty if nothing."""
 
 
 def _look_at(profile: Path, environ: Mapping[str, str]) -> _Look:

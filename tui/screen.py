@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TooSmall(Widget):
-    """Shows the size that is needed and the present size; hidden while the screen fits."""
+    """Shows the required and the actual size; hidden while the screen fits."""
 
     DEFAULT_CSS = """
     TooSmall { display: none; width: 100%; height: 100%; content-align: center middle; text-align: center; }
@@ -39,7 +39,7 @@ class TooSmall(Widget):
 
 
 class Command(NamedTuple):
-    """A command that a screen adds to the palette beside its keys."""
+    """A command that a screen adds to the palette in addition to its keys."""
 
     title: str
     help: str
@@ -47,9 +47,9 @@ class Command(NamedTuple):
 
 
 def _take_size(screen: DisttuiScreen | DisttuiModal[Any]) -> None:
-    """Set the classes of the terminal's size before the first layout; Textual does it visibly late.
+    """Set the classes for the terminal's size before the first layout; Textual sets them visibly late.
 
-    Before there are children: a class that is set later styles every one of them again.
+    Call it before there are children: a class that is set later restyles each of them.
     """
     size = screen.app.size
     for breakpoints, cells in (
@@ -65,10 +65,10 @@ class DisttuiScreen(Screen[None]):
     """
 
     HELP: ClassVar[str | None] = ""
-    """A few sentences for the top of the help screen: what this screen is for."""
+    """The purpose of this screen in a few sentences, for the top of the help."""
     MIN_SIZE: ClassVar[tuple[int, int]] = (40, 12)
-    """Columns and rows below which the screen only says which size it needs."""
-    # Wide: panes side by side show the same columns as at 80.
+    """Columns and rows below which the screen only shows the size it needs."""
+    # From 160 columns, each of two panes side by side has room for as many columns as an 80-column screen.
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (160, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (24, "-medium"), (40, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -79,7 +79,6 @@ class DisttuiScreen(Screen[None]):
     """The widget that had the focus before the terminal became too small."""
 
     def compose(self) -> ComposeResult:
-        """Yield header, body and footer."""
         yield HeaderBar()
         yield from self.body()
         yield FooterBar()
@@ -89,17 +88,15 @@ class DisttuiScreen(Screen[None]):
         return ()
 
     def commands(self) -> Iterator[Command]:
-        """Yield the commands that the palette offers on this screen beside its keys."""
+        """Yield the commands that the palette offers on this screen in addition to its keys."""
         return iter(())
 
     @property
     def header(self) -> HeaderBar:
-        """The line at the top."""
         return self.query_one(HeaderBar)
 
     @property
     def disttui(self) -> Shell:
-        """The app."""
         return cast("Shell", self.app)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -113,7 +110,7 @@ class DisttuiScreen(Screen[None]):
         _take_size(self)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Show the size that is needed if the terminal is too small."""
+        """Show the required size while the terminal is too small; then restore the focus."""
         columns, rows = self.MIN_SIZE
         small = event.size.width < columns or event.size.height < rows
         if small and not self.has_class("-too-small"):
@@ -131,7 +128,7 @@ class DisttuiScreen(Screen[None]):
             return
 
     def title_clicked(self, pane: Widget) -> bool:
-        """React to a click on the title of a pane; whether the keys go there now."""
+        """Handle a click on the title of a pane; return whether the pane has the focus now."""
         pane.focus()
         return True
 
@@ -141,14 +138,13 @@ class DisttuiScreen(Screen[None]):
 
 
 class DisttuiModal(ModalScreen[ScreenResultType]):
-    """A question or a text over the screen, at most as large as it needs."""
+    """A dialog over the screen, no larger than its content."""
 
     HORIZONTAL_BREAKPOINTS = DisttuiScreen.HORIZONTAL_BREAKPOINTS
     VERTICAL_BREAKPOINTS = DisttuiScreen.VERTICAL_BREAKPOINTS
 
     @property
     def disttui(self) -> Shell:
-        """The app."""
         return cast("Shell", self.app)
 
     def on_compose(self) -> None:

@@ -1,4 +1,4 @@
-"""The part of the app that a screen may use: from the app's own thread, unless a method says otherwise."""
+"""The part of the app that screens may use, from the app's own thread unless a method says otherwise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMMAND = re.compile(r"(?m): (disttui .*)$")
 
 
 class Shell(TextualInside):
-    """The app as its screens and their helpers use it; `screen.disttui` is one."""
+    """The app's interface for screens and their helpers, as `screen.disttui`."""
 
     router: Router
     """Opens screens."""
@@ -41,11 +41,11 @@ class Shell(TextualInside):
         """Whether --read-only is set. `DisttuiScreen` then refuses actions of the group `tui.keys.CHANGE`."""
         self.ssh_config = ssh_config
         self.inventory = Inventory()
-        """Runs, profiles and hosts as last read; the palette and the home screen show it."""
+        """The runs, profiles and hosts that the palette and the home screen show, as last read."""
         self.at_end: list[Callable[[], object]] = []
-        """Called after the app has ended and the terminal is restored."""
+        """Functions called after the app has ended and the terminal is restored."""
         self.ends_with_app: list[Callable[[], list[str]]] = []
-        """Return the ids of running runs that end with the app; called in a thread."""
+        """Functions that return the ids of running runs that end with the app; called in a thread."""
         self._viewer: Viewer | None = None
         self._viewing = threading.Lock()
 
@@ -55,10 +55,10 @@ class Shell(TextualInside):
         return self._keys.typed_at
 
     async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
-        """Ask before an action that cannot be undone; call it in a worker.
+        """Return whether the user confirms an action that cannot be undone; call it in a worker.
 
         Args:
-            question: `Stop 2node-7f3a?`
+            question: Such as `Stop 2node-7f3a?`.
             consequence: What the action will do, in full sentences.
             yes: The label of the button that confirms.
         """
@@ -73,11 +73,11 @@ class Shell(TextualInside):
 
     @abstractmethod
     def new_viewer(self) -> Viewer:
-        """A viewer to be closed by the caller; call it in a thread worker."""
+        """Make a viewer that the caller must close; call it in a thread worker."""
 
     @work(group="copy")
     async def copy(self, text: str) -> None:
-        """Copy to the clipboard by the best way available here, and say which."""
+        """Copy to the clipboard by the best method available, and report which."""
         self.keep_copied(text)
         done = await asyncio.to_thread(copy, text, self.environ)
         if done.sequence:
@@ -85,14 +85,14 @@ class Shell(TextualInside):
         self.notify(done.words, severity="information" if done.good else "warning")
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Use `copy` for Textual's own widgets as well."""
+        """Copy from Textual's own widgets by `copy` as well."""
         self.copy(text)
 
     def notify(
         self, message: str, *, title: str = "", severity: SeverityLevel = "information", timeout: float | None = None,
         markup: bool = False,
     ) -> None:  # fmt: skip
-        """Show a toast; its text is cleaned, and never parsed as markup. A command at a line's end gets its own line,
-        where nothing breaks what is to be copied. Any thread may call it."""
+        """Show a toast; its text is cleaned, and never parsed as markup. A command at the end of a line gets a line of
+        its own, so that it can be copied whole. Any thread may call it."""
         text = _COMMAND.sub(r"\n→ \1", clean_lines(message))
         super().notify(text, title=clean_lines(title), severity=severity, timeout=timeout, markup=False)

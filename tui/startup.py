@@ -1,8 +1,8 @@
 """Changes to the process and to Textual's internals, each with its measured reason. No other file makes any.
 
-`import tui` runs this file before Textual is imported. The figures are those of `python -m tests.bench app-keys`: from
-a key to the terminal while 64 ranks print 50 lines a second each. They were measured in one go, to be compared with
-each other; with the settings here: median 6 ms, 99 % 42 ms. docs/performance.md has newer ones, as `app-keys`.
+`import tui` runs this file before Textual is imported. The figures are from `python -m tests.bench app-keys`: the time
+from a key to the terminal while 64 ranks print 50 lines per second each. They are comparable because they come from
+one session; with the settings here: median 6 ms, 99 % 42 ms. docs/performance.md has newer figures for `app-keys`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from disttui.runner import __version__, private
 from disttui.runner.user.folders import user_folder
 
-# Textual reads this when it is imported. A frame comes one to two periods after the one before: at Textual's 60 Hz, a
-# key that follows a line of the log waits for up to 33 ms (99 %: 74 ms).
+# Textual reads this when it is imported. Frames are one to two periods apart: at Textual's 60 Hz, a key that arrives
+# after a log line waits for up to 33 ms (99 %: 74 ms).
 os.environ.setdefault("TEXTUAL_FPS", "120")
-# No key here needs kitty's keyboard protocol, which a program that is killed would leave switched on.
+# No key here needs kitty's keyboard protocol, which would stay switched on if the process were killed.
 os.environ.setdefault("TEXTUAL_DISABLE_KITTY_KEY", "1")
 
 from textual import on
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
 SWITCH = 0.001
-"""Seconds that a thread may hold the interpreter while the event loop waits for it, some ten times per key.
+"""Seconds for which a thread may hold the interpreter while the event loop waits, which happens some ten times per key.
 
 With Python's 5 ms: median 11 ms, 99 % 56 ms.
 """
 THREADS = 64
-"""Threads for blocking work. With Python's default, a few per core, some slow hosts would delay all others."""
+"""Number of threads for blocking work. With Python's default, a few per core, slow hosts would delay all others."""
 
 
 def freeze_objects() -> None:
     """Exclude the objects of a finished screen from garbage collection, and switch threads sooner.
 
-    A collection visits every object that it knows: 50 ms for a dashboard, while the user types. Without this:
+    A collection visits every tracked object, which takes 50 ms for a dashboard while the user types. Without this:
     median 15 ms, 99 % 282 ms.
     """
     sys.setswitchinterval(SWITCH)
@@ -63,12 +63,12 @@ def freeze_objects() -> None:
 
 
 def unfreeze_objects() -> None:
-    """Let the collector free the objects that `freeze_objects` excluded: their screen is gone."""
+    """Let the collector free the objects that `freeze_objects` excluded, after their screen has closed."""
     gc.unfreeze()
 
 
 class Threads(ThreadPoolExecutor):
-    """The threads of `asyncio.to_thread`; at the end of the app, the process does not wait for them."""
+    """The threads of `asyncio.to_thread`; the process does not wait for them when the app ends."""
 
     def __init__(self) -> None:
         super().__init__(THREADS, "disttui")
@@ -98,8 +98,8 @@ class TextualInside(App[None]):
     def set_timer(self, *args: Any, **kwargs: Any) -> Timer:
         """Start a timer that fires once, however late.
 
-        Textual drops a tick that is late, also the only one. Without the timer of a resize, each later resize would
-        wait for it forever.
+        Textual drops late ticks, even a timer's only one. If a resize lost its timer, every later resize would wait
+        for it forever.
         """
         timer = super().set_timer(*args, **kwargs)
         timer._skip = False
@@ -122,7 +122,7 @@ class TextualInside(App[None]):
             yield binding
 
     def action_suspend_process(self) -> None:
-        """Stop the app until the shell's `fg`, only where a shell can do that: else nothing could continue it."""
+        """Suspend the app until the shell's `fg`; refuse if no shell could resume it."""
         parent = os.getppid()
         if parent and os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != os.getpgrp():
             super().action_suspend_process()
@@ -131,11 +131,11 @@ class TextualInside(App[None]):
 
     @on(Driver.SignalResume)
     def _repaint(self) -> None:
-        # Textual does so after `suspend` alone.
+        # Textual repaints only after `App.suspend`.
         self.refresh(layout=True)
 
     def _handle_exception(self, error: Exception) -> None:
-        # A screen that draws while it closes, or opens while the app closes, finds no widgets: not an error.
+        # Missing widgets are not an error if a screen draws while it closes, or opens while the app closes.
         looked: BaseException = error
         by = active_message_pump.get(self)
         if isinstance(error, WorkerFailed):
@@ -149,7 +149,7 @@ class TextualInside(App[None]):
         return self.is_running and self in above and not any(node._pruning for node in above)
 
     def _fatal_error(self) -> None:
-        # Textual would print the traceback with all local variables; secrets may be among them.
+        # Textual would print the traceback with all local variables, which may include secrets.
         again = next((again for screen in self.screen_stack if (again := getattr(screen, "again", None))), None)
         self._exit_renderables[:] = [crash_note(self.environ, again)]
         self._close_messages_no_wait()

@@ -18,27 +18,27 @@ from disttui.runner.errors import InputError
 from disttui.runner.user.terminal import DEAF_TERMS, editor_command, through_tmux
 
 OSC_LIMIT = 74_000
-"""The most base64 characters that xterm, tmux and others accept in one OSC 52 sequence."""
+"""Maximum number of base64 characters that xterm, tmux and others accept in one OSC 52 sequence."""
 _PATIENCE = 3.0
 _DEAF = ("Apple_Terminal",)
 
 
 class Copied(NamedTuple):
-    """How a text was copied."""
+    """The outcome of copying a text."""
 
     words: str
-    """For the toast: how much was copied, and how."""
+    """Text for the toast: how much was copied, and how."""
     sequence: str = ""
-    """A sequence that the caller must still write to the terminal."""
+    """A control sequence that the caller must still write to the terminal; may be empty."""
     good: bool = True
-    """False: the text is only in a file, or nowhere."""
+    """Whether the text was copied; otherwise it is only in a file, or nowhere."""
 
 
 def copy(text: str, environ: Mapping[str, str]) -> Copied:
-    """Copy by the first way that works here: tmux, a native tool, OSC 52, a file. Blocks for a few seconds at most.
+    """Copy by the first method that works: tmux, a native tool, OSC 52, a file. Blocks up to 3 s per command.
 
-    A native tool is only used where the screen is this machine's: over SSH it would fill a clipboard that nobody sees.
-    Terminals do not acknowledge OSC 52, so it comes after ways that report success, and only for texts short enough.
+    Native tools are skipped over SSH, where they would fill the clipboard of the remote machine. Terminals do not
+    acknowledge OSC 52, so it is tried after methods that report success, and only for texts within OSC_LIMIT.
     """
     size = _size(text)
     inside_tmux = bool(environ.get("TMUX"))

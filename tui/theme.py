@@ -1,7 +1,7 @@
-"""Colours and glyphs: disttui's two themes, and the look of each state of a run, host or rank.
+"""Colours and glyphs: disttui's two themes, and the style of each state of a run, host or rank.
 
-A state is recognised by glyph and word; colours only help. They lie on one blue–orange axis, where red-green and
-blue-yellow blindness can both distinguish them, and they also differ in lightness.
+Glyph and word identify a state; colours only help. They lie on a blue–orange axis, which people with red-green or
+blue-yellow blindness can distinguish, and they also differ in lightness.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ LIGHT = "disttui-light"
 
 
 class StateStyle(NamedTuple):
-    """How a kind of state looks."""
+    """The glyph and the style names of a kind of state."""
 
     kind: str
     """running, waiting, slow, failed, unseen, done or stopped."""
     glyph: str
-    """One cell."""
+    """A character that is one cell wide."""
 
     @property
     def style(self) -> str:
-        """The style for Content and markup: `$state-running`."""
+        """The style for Content and markup, such as `$state-running`."""
         return f"$state-{self.kind}"
 
     @property
     def css(self) -> str:
-        """The name for widgets that draw strips: `state--running`."""
+        """The component class for widgets that draw strips, such as `state--running`."""
         return f"state--{self.kind}"
 
 
@@ -61,20 +61,20 @@ COLOURS: Mapping[str, str] = {
     **{f"ramp--{step}": f"ramp-{step}" for step in range(RAMP)},
     **{f"series--{index}": f"series-{index}" for index in range(SERIES)},
 }
-"""Name → variable of the theme. States; the ramp is low (blue) to high (orange) of a load or a deviation; a series is a
-line of a chart, distinct from its neighbours. `Drawn.component` knows them beside the widget's COMPONENT_CLASSES."""
+"""Component class → theme variable: states, the ramp from a low (blue) to a high (orange) load or deviation, and series
+for the lines of a chart. `Drawn.component` accepts these in addition to the widget's COMPONENT_CLASSES."""
 LOUD = frozenset(f"state--{kind}" for kind in ("failed", "slow", "unseen"))
-"""Without colours they are drawn like text: orange would become a darker grey, and the most important states the least
-visible."""
+"""States that are drawn like text on terminals without colours: orange would become a darker grey, and the most
+important states the least visible."""
 
 
 def look(word: str) -> StateStyle:
-    """The look of a state by its word in `disttui.runner.render.status`; an unknown word looks like "waiting"."""
+    """The style of a state word of `disttui.runner.render.status`; unknown words get that of "waiting"."""
     return LOOKS[_KIND_OF.get(word, "waiting")]
 
 
 def state_words(word: str) -> Content:
-    """Glyph and word of a state in its colour."""
+    """A state's glyph and word in its colour."""
     seen = look(word)
     return Content.styled(f"{seen.glyph} {word}", seen.style)
 
@@ -131,13 +131,13 @@ _LIGHT = _theme(
 
 _LABELS = ("primary", "warning", "success", "secondary", "accent")
 _APART = 40.0
-"""The least distance of two colours of labels, over red, green and blue."""
+"""Minimum Euclidean distance in RGB (0 to 255 per channel) between two label colours."""
 _LEGIBLE = 0.4
-"""The least difference in brightness between a label and its ground."""
+"""Minimum difference in brightness (0 to 1) between a label and its background."""
 
 
 def label_colours(variables: Mapping[str, str]) -> list[Color]:
-    """Colours of a theme for labels: legible, distinct, and unlike a failure's, also in 16 colours."""
+    """The theme's colours that suit labels: legible, distinct, and unlike a failure's, even with 16 colours."""
     variables = {**DEFAULTS, **variables}
     names = [*(f"series-{index}" for index in range(SERIES)), *(f"text-{name}" for name in _LABELS)]
     ground, *failures = (Color.parse(variables[name]) for name in ("background", "text-error", "state-failed"))
@@ -156,7 +156,7 @@ def _in_16(colour: Color) -> int | None:
 
 THEMES = (_DARK, _LIGHT)
 DEFAULTS = _DARK.variables
-"""disttui's variables under Textual's other themes, so that a user may choose any of them."""
+"""Values of disttui's variables under Textual's own themes, so that users may choose any of them."""
 
 
 def suggested(environ: Mapping[str, str]) -> str:

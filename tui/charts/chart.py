@@ -21,14 +21,14 @@ from disttui.tui.theme import SERIES
 from disttui.tui.widgets.drawn import Drawn, Piece, cells, line, wrapped
 
 LINES = SERIES
-"""The most lines with distinct colours; more are drawn as a band."""
+"""Maximum number of lines with distinct colours; more are drawn as a band."""
 BAND = LINES
 BESIDE = LINES + 1
 MARK = LINES + 2
 MARKED = LINES + 3
 _QUIET = {BAND: "chart--band", MARK: "chart--axis", MARKED: "chart--label"}
 LABELS = 10
-"""Cells left of the axis."""
+"""Cells to the left of the axis."""
 
 
 LOOK_KEYS = (
@@ -49,7 +49,7 @@ class ChartLine(NamedTuple):
 
 
 class Sought(Message):
-    """Requests the cursor of a replay at a time."""
+    """Requests to move the cursor of a replay to a moment (unix time, s)."""
 
     def __init__(self, moment: float) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Chart(Drawn):
 
     can_focus = True
     FOOTER_KEYS: ClassVar[int] = 1
-    """How many of its keys the footer has before those of the screen."""
+    """Number of its keys that the footer shows before those of the screen."""
     COMPONENT_CLASSES: ClassVar[set[str]] = {"chart--axis", "chart--band", "chart--label"}
     DEFAULT_CSS = """
     Chart {
@@ -95,31 +95,31 @@ class Chart(Drawn):
         super().__init__(id=id)
         self._index = index
         self.chosen: str | None = None
-        """The name of the metric; None: the default of this chart's position."""
+        """The name of the chosen metric; None for the default at this chart's position."""
         self._log = self._smooth = self._each = False
         self._by_step = False
         self._window: float | None = None
-        """Length of the part shown, up to its end, in seconds or steps; None: all of it."""
+        """Length of the part shown, up to the newest value, in seconds or steps; None for the whole run."""
         self._cursor: float | None = None
-        """Seconds or steps from the beginning."""
+        """The place of the cursor, in seconds or steps from the beginning."""
         self._pointer: float | None = None
-        """The same for the mouse pointer, which takes precedence over the cursor."""
+        """The place of the mouse pointer, which takes precedence over the cursor."""
         self._snapshot: Snapshot | None = None
         self.rank: int | None = None
-        """A rank whose line is highlighted."""
+        """The rank whose line is highlighted, if any."""
 
     def show(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.redraw()
 
     def redraw(self) -> None:
-        """Redraw; set the title before, because a change during painting is too late for the border."""
+        """Redraw; set the title first, because a change during painting is too late for the border."""
         self._show_title()
         super().redraw()
 
     @property
     def metric(self) -> Metric | None:
-        """The metric that is drawn; none before it is known when the run began."""
+        """The metric that is drawn; None if it has no values, or until it is known when the run began."""
         if self._snapshot is None or self._snapshot.began is None:
             return None
         if self.chosen:
@@ -128,7 +128,6 @@ class Chart(Drawn):
         return offered[self._index] if self._index < len(offered) else None
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Draw axes, labels and dots."""
         metric, snapshot = self.metric, self._snapshot
         if metric is None or snapshot is None:
             return self._empty(snapshot, width) if height else []
@@ -152,7 +151,7 @@ class Chart(Drawn):
         cell = self._cell(axis, canvas.width)
         if cell is not None:
             canvas.rule(MARKED, cell, BAND)
-        # A scale of no values means nothing.
+        # Without values, the labels of the scale would be meaningless.
         values = limits.ticks(rows) if any(any(columns) for _, columns in drawn) else {}
         written = zip(values.items(), metric.ticks(list(values.values())), strict=True)
         ticks = {row: words if len(words) < labels else plain(value) for (row, value), words in written}
@@ -164,7 +163,7 @@ class Chart(Drawn):
         return strips
 
     def _empty(self, snapshot: Snapshot | None, width: int) -> list[Strip]:
-        """Why there are no numbers."""
+        """Draw the reason why there are no values."""
         words = "No numbers yet"
         if snapshot is not None:
             yet = "" if snapshot.state.result is not None else " yet"
@@ -181,13 +180,13 @@ class Chart(Drawn):
         return self.size.width - LABELS - 1
 
     def _cell(self, axis: TimeAxis, room: int) -> int | None:
-        """The column of the cursor; None if it is not in the part shown."""
+        """The column (in cells) of the pointer or cursor; None if it is not in the part shown."""
         place = self._cursor if self._pointer is None else self._pointer
         share = -1.0 if place is None else axis.share(place)
         return min(room - 1, int(share * room)) if 0 <= share <= 1 else None
 
     def _at(self, axis: TimeAxis) -> AxisInterval | None:
-        """The values at the cursor; None without a cursor."""
+        """The interval of the axis at the cursor; None without a cursor, or if it has no values yet."""
         room = axis.count // 2
         cell = self._cell(axis, room)
         return None if cell is None else axis.between(axis.at(cell / room), axis.at((cell + 1) / room))
@@ -305,14 +304,14 @@ class Chart(Drawn):
         self.set_title("  ".join(filter(None, words)), f"at {at.words}" if at else "", " · ".join(how))
 
     def _pointed(self, event: MouseEvent) -> float | None:
-        """The place on the axis under the pointer."""
+        """The place on the axis under the pointer; None if that is not within the plot."""
         offset, snapshot, room = event.get_content_offset(self), self._snapshot, self._room
         if offset is None or snapshot is None or self.metric is None or not 0 <= (x := offset.x - LABELS - 1) < room:
             return None
         return self._axis(snapshot, room).at((x + 0.5) / room)
 
     def on_click(self, event: Click) -> None:
-        """Put the cursor under the pointer; in a replay, the cursor of the replay."""
+        """Move the cursor to the pointer; in a replay, move the cursor of the replay."""
         place, snapshot = self._pointed(event), self._snapshot
         if place is None or snapshot is None:
             return
@@ -334,7 +333,7 @@ class Chart(Drawn):
             self.redraw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer no cursor of the chart's own in a replay, and `no cursor` only if there is one."""
+        """Offer the chart's cursor only outside a replay, and `no cursor` only if there is one."""
         if action == "cursor":
             return self._snapshot is None or self._snapshot.playback is None
         return action != "no_cursor" or self._cursor is not None
@@ -355,7 +354,7 @@ class Chart(Drawn):
         self.redraw()
 
     def action_no_cursor(self) -> None:
-        """Remove the cursor: show the newest values."""
+        """Remove the cursor, to show the newest values."""
         self._cursor = None
         self.refresh_bindings()
         self.redraw()
@@ -400,7 +399,7 @@ class Chart(Drawn):
 
 
 def _owner(metric: Metric, place: Place, snapshot: Snapshot) -> str:
-    """The owner of a line: `rank 3`, `node1`, `node1 GPU 0`."""
+    """The name of a line's owner, such as `rank 3`, `node1` or `node1 GPU 0`."""
     if metric.per == "rank":
         return f"rank {place}"
     node, gpu = place if isinstance(place, tuple) else (place, None)

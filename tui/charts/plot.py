@@ -1,4 +1,4 @@
-"""Lines in braille dots, two columns and four rows in every cell, and their axes by time or by step. Pure."""
+"""Plots in braille dots, two columns and four rows per cell, and their axes by time or by step. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPANS = (
     10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 450, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10800, 14400,
     21600, 28800, 43200, 57600, 86400,
 )  # fmt: skip
-"""Spans of time that divide into round ticks (s)."""
+"""Lengths of the time axis that divide into round ticks (s)."""
 STEPS = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
 )  # fmt: skip
@@ -25,7 +25,7 @@ STEPS = (
 CLOSE = 0.35
 """A logarithmic scale has linear ticks if the lowest value is at least this share of the highest."""
 BRIDGE = 4
-"""A line bridges this many columns without values, or this many times the usual distance between values."""
+"""A line joins values up to this many times the median distance between its values (at least a column)."""
 
 
 class Scale(NamedTuple):
@@ -34,24 +34,24 @@ class Scale(NamedTuple):
     low: float
     high: float
     marks: tuple[float, ...]
-    """Round values that may have a label, rising."""
+    """Round values that may have a label, in rising order."""
     log: bool
     """Whether `low` and `high` are logarithms."""
 
     def share(self, value: float) -> float:
-        """0 at the bottom, 1 at the top."""
+        """The height of a value: 0 at the bottom, 1 at the top."""
         if self.log:
             value = math.log10(value) if value > 0 else self.low
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self, rows: int) -> dict[int, float]:
-        """Row of cells from the top → the value to write there."""
+        """Row of cells, counted from the top → the value to write there."""
         most = (rows - 1) // 2 + 1
         return {rows - 1 - round(self.share(value) * (rows * 4 - 1)) // 4: value for value in self._fitting(most)}
 
     def _fitting(self, most: int) -> Sequence[float]:
         if self.log and len(self.marks) > most:
-            # Of 1, 2, 5, 10 … only the decades, so that labels stay evenly spaced.
+            # Only the decades of 1, 2, 5, 10 …, so that labels stay evenly spaced.
             decades = [value for value in self.marks if _is_decade(value)]
             if len(decades) > 1:
                 return decades[:: math.ceil(len(decades) / most)]
@@ -59,7 +59,7 @@ class Scale(NamedTuple):
 
 
 def scale(values: Sequence[float], *, log: bool, binary: bool = False) -> Scale:
-    """A scale that contains all values and stays the same while they change a little.
+    """Make a scale that contains all values, and stays the same while they change only a little.
 
     Args:
         binary: The values count bytes: ticks are round in the unit of the largest.
@@ -103,7 +103,7 @@ def _is_decade(value: float) -> bool:
 
 
 def round_above(rough: float) -> float:
-    """The next number of 1, 2, 2.5, 5 and their decades."""
+    """The smallest number not below `rough` that is 1, 2, 2.5 or 5 times a power of ten."""
     power = float(10 ** math.floor(math.log10(rough)))
     return next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= rough * 0.999)
 
@@ -116,7 +116,7 @@ def step_ticks(begin: float, end: float, most: int) -> list[float]:
 
 
 def span(seconds: float) -> float:
-    """The next longer span that divides well, so that a growing chart does not rescale all the time."""
+    """The shortest of SPANS, or of whole days, not below `seconds`, so that a growing chart rarely rescales."""
     return next((float(one) for one in SPANS if one >= seconds), math.ceil(seconds / 86400) * 86400.0)
 
 
@@ -129,7 +129,7 @@ def clock_ticks(begin: float, end: float, most: int) -> list[float]:
 
 
 def longest_bridge(columns: Sequence[Bucket | None]) -> int:
-    """The most columns between two values that a line joins; a longer gap breaks it."""
+    """Maximum distance in columns of two values that a line joins; a longer gap breaks it."""
     places = [x for x, column in enumerate(columns) if column]
     apart = sorted(after - before for before, after in pairwise(places))
     return BRIDGE * max(1, apart[len(apart) // 2]) if apart else BRIDGE
@@ -151,7 +151,7 @@ class Canvas:
         )
 
     def pieces(self, y: int) -> Iterator[tuple[int, str]]:
-        """The text of a row of cells in parts of one line each, -1: of none."""
+        """Yield the text of a row of cells in parts, each with the number of its line, or -1."""
         row = self.text(y)
         start = 0
         for number, part in groupby(self.lines[y]):
@@ -172,7 +172,7 @@ class Canvas:
             self._put(line, x, y, "│")
 
     def mark(self, line: int, x: int, label: int, words: str) -> None:
-        """Draw a vertical line behind what is drawn already, with words in the colour of `label` beside its top."""
+        """Draw a vertical line behind everything else, with words in the colour of `label` beside its top."""
         for y in range(self.height):
             self._put(line, x, y, "┊")
         for start in (x + 1, x - len(words)):
@@ -188,7 +188,7 @@ class Canvas:
             self.lines[y][x] = line
 
     def band(self, line: int, columns: Sequence[Bucket | None], to: Scale) -> None:
-        """Fill between low and high."""
+        """Fill the area between lows and highs."""
         for x, column in enumerate(columns):
             if column and column.high > column.low:
                 self._stroke(line, x, self._row(to, column.low), self._row(to, column.high))
@@ -197,7 +197,7 @@ class Canvas:
         """Draw a line through the means, with a break where values are missing for much longer than usual.
 
         Args:
-            breaks: Columns, rising, after which the line breaks in any case.
+            breaks: Columns in rising order, after which the line breaks in any case.
         """
         bridge = longest_bridge(columns)
         before: tuple[int, int] | None = None
@@ -235,7 +235,7 @@ class Canvas:
 
 
 def smooth(columns: Sequence[Bucket | None], weight: float = 0.85) -> list[Bucket | None]:
-    """Exponentially weighted means, corrected for the start; lows and highs stay."""
+    """Exponential moving averages, bias-corrected as in Adam (arXiv:1412.6980); lows and highs stay."""
     total = norm = 0.0
     found: list[Bucket | None] = []
     for column in columns:
@@ -249,7 +249,7 @@ def smooth(columns: Sequence[Bucket | None], weight: float = 0.85) -> list[Bucke
 
 
 class Tick(NamedTuple):
-    """A label of the axis."""
+    """A label of an axis."""
 
     share: float
     """0 at the left end, 1 at the right."""
@@ -257,24 +257,24 @@ class Tick(NamedTuple):
 
 
 class AxisInterval(NamedTuple):
-    """The interval between two places of the axis."""
+    """The interval between two places of an axis."""
 
     end: float
-    """Unix time: the values shown are the newest before it."""
+    """Unix time (s); the values shown are the newest before it."""
     words: str
-    """`0:35, step 420`."""
+    """The interval as text, such as `0:35, step 420`."""
 
 
 class TimeAxis:
-    """From `begin` to `end`, in its own unit: here in seconds since the run began.
+    """An axis from `begin` to `end`, in seconds since the run began; subclasses may use other units.
 
     Args:
-        window: Length of the part shown, up to its end; None: all of it.
+        window: Length of the part shown, up to the newest value; None for the whole run.
         count: Number of columns.
     """
 
     SHORTEST: ClassVar[float] = 15.0
-    """The least length that is shown."""
+    """Minimum length of the whole axis, in its unit."""
 
     def __init__(self, snapshot: Snapshot, window: float | None, count: int) -> None:
         self._snapshot = snapshot
@@ -283,17 +283,17 @@ class TimeAxis:
         if window is None:
             self.begin, self.end = 0.0, self.whole if snapshot.over else self.rounded(self.whole)
         else:
-            # Columns keep their places while a chart grows: it moves by whole columns only.
+            # A growing chart moves by whole columns only, so that values stay in their columns.
             column = window / max(1, count)
             self.end = -(-self._length() // column) * column
             self.begin = self.end - window
 
     def share(self, place: float) -> float:
-        """The share of a place: 0 at the left end, 1 at the right."""
+        """The position of a place: 0 at the left end, 1 at the right."""
         return (place - self.begin) / (self.end - self.begin)
 
     def at(self, share: float) -> float:
-        """The place at a share."""
+        """The place at a share, the inverse of `share`."""
         return self.begin + share * (self.end - self.begin)
 
     @property
@@ -308,16 +308,16 @@ class TimeAxis:
 
     @staticmethod
     def rounded(length: float) -> float:
-        """A length that stays the same for a while as the run grows."""
+        """Round a length up, so that it stays the same for a while as the run grows."""
         return span(length)
 
     def pieces(self, track: Track) -> list[list[Bucket | None]]:
-        """The columns of a track, one list per line."""
+        """The columns of a track, one list for each line to draw."""
         began = self._began
         return [track.columns(began + self.begin, began + self.end, self.count, self._snapshot.now)]
 
     def place(self, time: float) -> float | None:
-        """The place of a time, in this axis' unit; None if it has none."""
+        """The place of a unix time, in this axis' unit; None if it has none."""
         return time - self._began
 
     def between(self, first: float, last: float) -> AxisInterval | None:
@@ -333,11 +333,11 @@ class TimeAxis:
         return AxisInterval(end, words if step is None else f"{words}, step {step:,.0f}")
 
     def moment(self, place: float) -> float | None:
-        """The unix time of a place, even after the time shown; None if it has none."""
+        """The unix time of a place, even if it is after the time shown; None if it has none."""
         return self._began + place
 
     def begun(self) -> dict[int, float]:
-        """Attempt → the place where it begins, without the first attempt."""
+        """Attempt → the place where it begins, for all attempts but the first."""
         snapshot = self._snapshot
         return {
             attempt: begun - self._began
@@ -357,7 +357,7 @@ class TimeAxis:
 
 
 class StepAxis(TimeAxis):
-    """Steps; each attempt is a line of its own, because it may repeat steps of an earlier one."""
+    """An axis in steps; each attempt is a separate line, because it may repeat steps of an earlier one."""
 
     SHORTEST = 10.0
 
@@ -369,13 +369,13 @@ class StepAxis(TimeAxis):
         return round_above(length)
 
     def _attempts(self) -> list[tuple[int, Track, float]]:
-        """(attempt, its steps, when the next one begins) of every attempt that has begun at the time shown."""
+        """(attempt, its steps, when the next one begins) of every attempt that has logged a step by the time shown."""
         history, now = self._snapshot.history, self._snapshot.now
         known = [
             (attempt, steps) for attempt, steps in sorted(history.steps.copy().items()) if steps.at(now) is not None
         ]
         ends = [*(history.begun.get(attempt, math.inf) for attempt, _ in known[1:]), math.inf]
-        # Before the first step there is an end, and no attempt.
+        # Before the first step, there is an end without an attempt.
         return [(attempt, steps, end) for (attempt, steps), end in zip(known, ends, strict=False)]
 
     def pieces(self, track: Track) -> list[list[Bucket | None]]:
@@ -387,7 +387,7 @@ class StepAxis(TimeAxis):
         ]
 
     def place(self, time: float) -> float | None:
-        """The step that was reached then."""
+        """The step that the newest attempt had reached at a unix time; None before the first step."""
         for _, steps, _ in reversed(self._attempts()):
             step = steps.at(time)
             if step is not None:
@@ -413,7 +413,7 @@ class StepAxis(TimeAxis):
         return None
 
     def begun(self) -> dict[int, float]:
-        """Attempt → the first step that it logs, without the first attempt."""
+        """Attempt → the first step that it logs, for all attempts but the first."""
         return {attempt: first for attempt, steps, _ in self._attempts() if attempt > 1 and (first := steps.first)}
 
     def ticks(self, room: int) -> list[Tick]:

@@ -1,4 +1,4 @@
-"""Runs side by side: their losses in one chart, above their differences."""
+"""The comparison of runs: their losses in one chart, above their differences."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from disttui.tui.widgets.drawn import Drawn, Piece, cells, line
 from disttui.tui.widgets.points import Pages, Point
 
 LETTERS = "abcdefgh"
-"""A letter for each run: on its line and before its values, if colours are not visible. As many as colours."""
+"""Letters that mark each run's line and values, in case colours are not visible; as many as SERIES."""
 _AGAIN = 5.0
 """Seconds between two reads of the losses of running runs."""
 
 
 class ComparedRun(NamedTuple):
-    """A run of the comparison."""
+    """A run of the comparison, with its losses."""
 
     run: KnownRun
     curve: MetricCurve
 
     @property
     def best(self) -> float:
-        """The lowest loss."""
+        """The lowest loss; inf without any."""
         return min(self.curve.values, default=float("inf"))
 
 
 class Curves(Drawn):
-    """The losses of all runs, each line with its letter."""
+    """A chart of the losses of all runs, each line with its letter."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"curves--axis", "curves--label", "curves--best"}
     DEFAULT_CSS = """
@@ -63,12 +63,12 @@ class Curves(Drawn):
         self.by_step, self.logarithmic, self.smoothed = True, False, False
 
     def show(self, runs: Sequence[ComparedRun]) -> None:
-        """Show the losses of runs."""
+        """Draw the losses of these runs."""
         self._runs = runs
         self.redraw()
 
     def redraw(self) -> None:
-        """Redraw, with the kind of axis in the title."""
+        """Redraw, with the kinds of axes in the title."""
         how = ["by step" if self.by_step else "by time", *["log"] * self.logarithmic, *["smooth"] * self.smoothed]
         self.set_title("loss of rank 0", " · ".join(how))
         super().redraw()
@@ -86,7 +86,7 @@ class Curves(Drawn):
         begin, end = 0.0, max((one[-1] for one in places if one), default=1.0) or 1.0
         canvas = Canvas(room, rows)
         edges = [begin + (end - begin) * column / (2 * room) for column in range(2 * room + 1)]
-        edges[-1] *= 1 + 1e-9  # the last value lies in the last column
+        edges[-1] *= 1 + 1e-9  # so that the last value is in the last column
         drawn = [_columns(at, one.curve.values, edges) for at, one in zip(places, self._runs, strict=True)]
         if self.smoothed:
             drawn = [smooth(columns) for columns in drawn]
@@ -146,7 +146,7 @@ class Curves(Drawn):
 
 
 def _columns(places: Sequence[float], values: Sequence[float], edges: Sequence[float]) -> list[Bucket | None]:
-    """Lows, highs and means between each edge and the next."""
+    """Low, high and mean of the values between each edge and the next; None where there are none."""
     found: list[Bucket | None] = []
     first = 0
     for edge in edges[1:]:
@@ -161,7 +161,7 @@ class CompareScreen(DisttuiScreen):
     """Compares runs with the first of them.
 
     Args:
-        runs: Their ids.
+        runs: The ids of the runs.
     """
 
     HELP = """Runs side by side. Above, the loss of each in one chart, the lowest marked as best; a letter marks each
@@ -189,7 +189,7 @@ class CompareScreen(DisttuiScreen):
         yield pages
 
     def on_mount(self) -> None:
-        """Show local data, then ask the hosts for the rest, and compare."""
+        """Compare the runs in a worker, which queries the hosts, and update the chart regularly."""
         self.header.show("compare", [amount(len(self._names), "run")])
         if self._left_out:
             self.notify(f"only the first {SERIES} of the marked runs are compared", severity="warning")
@@ -250,7 +250,7 @@ def _curves(runs: Sequence[KnownRun]) -> list[ComparedRun]:
 
 
 def difference_points(found: Sequence[Comparison]) -> Iterator[Point]:
-    """A line per value that differs between the runs; `found` compares all with the same run."""
+    """Yield a line for each value that differs between the runs; all of `found` compare with the same run."""
     same = []
     for section in SECTIONS:
         values: dict[str, list[str | None]] = {}

@@ -24,7 +24,7 @@ from disttui.tui.widgets.drawn import wrapped
 
 
 class DiagnosisText(Static):
-    """Text that wraps paths between their folders only."""
+    """Text that breaks paths only between folders."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class DiagnosisText(Static):
         return len(self._rows(width))
 
     def render(self) -> Content:
-        """The text, wrapped to the present width."""
+        """The text, wrapped to the current width."""
         return Content("\n".join(self._rows(self.content_size.width)))
 
     def _rows(self, width: int) -> list[str]:
@@ -47,7 +47,7 @@ class DiagnosisText(Static):
 
 
 class DiagnosisScreen(DisttuiModal[None]):
-    """Asks the hosts in a thread; shows a notice until they answer."""
+    """Shows the diagnosis of a run; queries the hosts in a thread."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("diagnosis.close", "escape,q,d", "close", "close", "back to the run"),
@@ -64,7 +64,7 @@ class DiagnosisScreen(DisttuiModal[None]):
         self._text = ""
 
     def compose(self) -> ComposeResult:
-        """Yield the text, which its keys scroll."""
+        """Yield the text, which can be scrolled, and the keys."""
         with VerticalScroll(classes="box wide"):
             yield DiagnosisText("querying the hosts …")
         yield Hints(Key("y", "y", "copy"), Key("escape", "esc", "close"), classes="hint")
@@ -84,7 +84,7 @@ class DiagnosisScreen(DisttuiModal[None]):
         self.call_later(self.show, text)
 
     def show(self, text: str) -> None:
-        """Show the answer of the hosts, or why they could not be asked."""
+        """Show the diagnosis, or why the hosts could not be queried."""
         self._text = clean_lines(text)
         self.query_one(DiagnosisText).show(self._text)
 

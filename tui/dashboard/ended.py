@@ -23,7 +23,7 @@ from disttui.tui.terminal import open_editor
 
 
 class Ended:
-    """Finds the newest checkpoint of an ended run, and the source line that failed."""
+    """The newest checkpoint of an ended run, and the source line that failed."""
 
     def __init__(self) -> None:
         self.checkpoint: Checkpoint | None = None
@@ -31,7 +31,7 @@ class Ended:
         self._failing: tuple[object, Frame | None] = (None, None)
 
     def look(self, run: KnownRun, ssh_config: str | None, tell: Callable[[Checkpoint], object]) -> None:
-        """Search the hosts for a checkpoint, once, in a thread; calls `tell` if there is one."""
+        """Search the hosts for checkpoints in a thread, once; call `tell` with the newest if there is one."""
 
         def looking() -> None:
             if found := saved_on_hosts(run, ssh_config):
@@ -42,7 +42,7 @@ class Ended:
             threading.Thread(target=looking, name="saved", daemon=True).start()
 
     def frame(self, snapshot: Snapshot) -> Frame | None:
-        """The line of the user's code that failed."""
+        """The line of the user's code that failed; None if the run has not ended or no line is known."""
         if snapshot.state.result is None:
             return None
         if self._failing[0] is not snapshot.state:
@@ -50,7 +50,7 @@ class Ended:
         return self._failing[1]
 
     def edit(self, app: App[None], environ: Mapping[str, str], snapshot: Snapshot, run: KnownRun | None) -> None:
-        """Open the user's editor at that line, or report why it is not on this machine."""
+        """Open the user's editor at the line that failed, or report why it is not on this machine."""
         frame, cause = self.frame(snapshot), find(snapshot.state)
         if frame is None or cause is None:
             return
@@ -63,7 +63,7 @@ class Ended:
 
 
 def story(snapshot: Snapshot, run: KnownRun | None) -> str:
-    """A run's end as printed by `disttui runs show`."""
+    """The end of a run, as `disttui runs show` prints it."""
     folder = run.folder if run is not None else snapshot.mirror
     return "\n".join(ending(snapshot.state, snapshot.state.elapsed, folder, {}, len(snapshot.state.attempts)))
 
@@ -80,22 +80,22 @@ def _workdir(snapshot: Snapshot, node: int) -> str:
 
 
 _MOST = 4 << 20
-"""The largest file to search, in bytes: source files are not longer."""
+"""Maximum size of a file to search, in bytes: source files are not larger."""
 _UP = 3
-"""How many folders to search for the job's folder, from the profile's own upwards."""
+"""Number of folders above the profile's folder that are searched for the file as well."""
 
 
 def failing_frame(cause: RootCause | None) -> Frame | None:
-    """The innermost frame of the user's own code in the traceback of the failure; None without one."""
+    """The innermost frame of the user's own code in the failure's traceback; None without one."""
     found = own(frames(cause.failure.traceback)) if cause else None
     return found if found and found.file and found.line > 0 and not found.library else None
 
 
 def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame, traceback: str) -> Path:
-    """The local file of a host's frame.
+    """The file on this machine that a frame of a host's traceback refers to.
 
-    If the host is another machine, a file with the same path, or at the same place below the profile's folder, counts
-    as the same only if the line is the same as well.
+    A file with the same path, or at the same place below the profile's folder, is accepted only if its line is that of
+    the traceback; if the host is this machine, also if the traceback has no source line.
 
     Args:
         workdir: The job's folder on the host, from its spec; may be empty.
@@ -127,7 +127,7 @@ def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame,
 
 
 def _candidates(run: KnownRun | None, workdir: str, file: str) -> Iterator[Path]:
-    """Yield regular files that may be copies of the host's file, the most likely first."""
+    """Yield regular files that may be copies of the file on the host, the most likely first."""
     there = PurePosixPath(file)
     relative = there
     if there.is_absolute():
@@ -162,7 +162,7 @@ def _line_of(path: Path, number: int) -> str | None:
 
 
 def _text_of(traceback: str, frame: Frame) -> str:
-    """The source line that a traceback shows below a frame; empty without one."""
+    """The source line below a frame of a traceback, stripped; empty if there is none."""
     head = f'File "{frame.file}", line {frame.line}, in '
     lines = traceback.splitlines()
     for at in range(len(lines) - 2, -1, -1):

@@ -25,33 +25,33 @@ from disttui.tui.widgets.row_list import RowList, Sort
 KEEP = 6.0
 """Seconds after which the last telemetry of a host is stale."""
 TROUBLE = ("failed", "unseen", "slow", "waiting")
-"""Kinds of looks that the order "trouble" puts first, and the title of the ranks."""
+"""Kinds of states that come first in the order "trouble", and in the title of the ranks."""
 
 
 class Cell(NamedTuple):
-    """A value of the table, and its share of the maximum."""
+    """A value of the table, and its share of the maximum (0 to 1) if it has one."""
 
     text: str
     share: float | None = None
 
 
 class HostStatusRow(NamedTuple):
-    """A host, and its state in a word."""
+    """A host, and the word for its state."""
 
     host: HostState
     name: str
-    """Its name, without a domain that all hosts share."""
+    """The host's name, without the domain that all hosts share."""
     word: str
     """A word that `disttui.tui.theme.look` knows."""
 
 
 class HostColumns(NamedTuple):
-    """The columns that fit."""
+    """The columns that fit, as in COLUMNS."""
 
     name: int
     """Width of the hosts' names, in cells."""
     word: int
-    """Width of their states with the glyph, in cells."""
+    """Width of the hosts' states with the glyph, in cells."""
     shown: list[tuple[str, int, int]]
 
 
@@ -61,7 +61,7 @@ def _trouble(row: HostStatusRow) -> int:
 
 
 def _load(row: HostStatusRow) -> tuple[float, float]:
-    """Sort key: the use of the GPUs, then of the cores."""
+    """Sort key: the mean GPU utilisation (0 to 1), then the CPU utilisation (%)."""
     telemetry = row.host.telemetry
     cpu = telemetry.get("cpu", 0.0) if telemetry else 0.0
     gpu = _gpu_values(telemetry.get("gpus") if telemetry else None).get("gpu")
@@ -87,7 +87,7 @@ def _gpu_values(gpus: object) -> dict[str, Cell]:
 
 
 class HostsPane(RowList[HostStatusRow]):
-    """One row per host; columns that do not fit are left out, the least important first."""
+    """One row per host; columns that do not fit are omitted, the least important first."""
 
     SORTS: ClassVar[Sequence[Sort[HostStatusRow]]] = (
         Sort("profile", lambda row: 0, ""),
@@ -114,7 +114,7 @@ class HostsPane(RowList[HostStatusRow]):
         ("ranks", 8, 6), ("cpu", 7, 2), ("mem", 10, 3), ("gpu", 7, 1), ("gpu mem", 10, 5), ("power", 8, 7),
         ("rx/s", 10, 8), ("tx/s", 10, 9), ("seen", 10, 4),
     )  # fmt: skip
-    """Name, width, and rank: with too little room the highest rank is left out first."""
+    """Name, width in cells, and rank: with too little room, the column with the highest rank is omitted first."""
 
     class TopWanted(Message):
         """Requests the view of a host's load."""
@@ -146,7 +146,7 @@ class HostsPane(RowList[HostStatusRow]):
         return f"{item.host.node}"
 
     def ordered(self) -> list[HostStatusRow]:
-        """All hosts; equal ones in the order of the profile."""
+        """All hosts in the chosen order; equal ones as in the profile."""
         if self._snapshot is None:
             return []
         words, hosts = _words(self._snapshot), self._snapshot.state.hosts
@@ -156,7 +156,7 @@ class HostsPane(RowList[HostStatusRow]):
     def redraw(self) -> None:
         """Redraw, and show in the title which rows are visible."""
         page, count = self.size.height - 1, len(self.items)
-        # Without a height it has not been laid out yet.
+        # The height is 0 until the first layout.
         shown = f"{self.top + 1}-{min(count, self.top + page)} of {count}" if 0 < page < count else ""
         self.set_title("Hosts", self.sort_words, shown)
         super().redraw()
@@ -235,14 +235,14 @@ class HostsPane(RowList[HostStatusRow]):
             self.post_message(self.TopWanted(self.node))
 
     def sort_at(self, x: int) -> None:
-        """Take the next order, for a click on any heading."""
+        """Switch to the next order, for a click on any heading."""
         self.action_sort(1)
 
 
 def _words(snapshot: Snapshot) -> dict[int, str]:
-    """The state of every host; in a failed run, "failed" only for the host where the failure began.
+    """Node rank → the state of the host; in a failed run, "failed" only for the host where the failure began.
 
-    In a stall, hosts of ranks that others wait for are "blocking", the others "waiting".
+    In a stall, hosts with ranks that others wait for are "blocking", the others "waiting".
     """
     state = snapshot.state
     words = {host.node: host_word(host, state) for host in state.hosts}
@@ -258,7 +258,7 @@ def _words(snapshot: Snapshot) -> dict[int, str]:
 
 
 def is_stale(host: HostState, snapshot: Snapshot) -> bool:
-    """Whether the figures of a host are older than the time that is shown."""
+    """Whether a host has no telemetry from the KEEP seconds before the time shown."""
     if host.telemetry is None:
         return True
     ahead = snapshot.state.hosts[0].story.offsets.get(host.node, 0.0)

@@ -1,4 +1,4 @@
-"""The layout of a run's panes: by the size of the terminal, zoomed, or stacked."""
+"""The layout of a run's panes: side by side, stacked on small terminals, or one pane zoomed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 CHARTS = 6
 MANY = 128
-"""From this number of ranks on, their grid replaces the events."""
+"""Number of ranks above which their grid replaces the events."""
 STACKED = (80, 20)
 """Columns and rows below which the panes are stacked, the most important first."""
 ROOMY = 30
-"""From this number of rows on, all panes fit below the story of a failure."""
+"""Number of rows from which all panes fit below the story of a failure."""
 LEAST = 4
-"""The least rows of a pane that shows more than its title."""
+"""Minimum rows of a pane that shows more than its title."""
 EVENTS = 9
 """Rows that the events keep when the load is shown above them."""
 
@@ -45,7 +45,7 @@ class PaneLayout:
         return width < STACKED[0] or height < STACKED[1]
 
     def tell(self, *, story: bool, charts: int) -> None:
-        """Set whether the story has text, and how many charts have data."""
+        """Set whether the story has text, and how many charts have data; arrange the panes if this changes."""
         charts = max(1, min(CHARTS, charts))
         if story != self._screen.has_class("-story") or charts != self._charts:
             self._screen.set_class(story, "-story")
@@ -69,7 +69,7 @@ class PaneLayout:
             left, right = (screen.query_one(f"#chart{2 * row + side}") for side in (0, 1))
             place = screen.query_one(f"#row{row}")
             place.display = left.display or right.display
-            # One below the other, all charts have the same height.
+            # In a single column, all charts get the same height.
             place.set_class(columns == 1, "-column")
             place.styles.height = f"{left.display + right.display}fr" if columns == 1 else None
             left.set_class(not right.display or columns == 1, "-last")
@@ -84,13 +84,13 @@ class PaneLayout:
         screen.query_one("#charts").display = one is None or one.startswith("chart")
         screen.query_one("#upper").set_class(one == "log", "-off")
         if stack != screen.has_class("-stack"):
-            # Panes beside the charts move below them.
+            # In a stack, the charts come before the panes that are otherwise at their left.
             upper, order = screen.query_one("#upper"), ("#left", "#charts")
             first, second = map(screen.query_one, reversed(order) if stack else order)
             upper.move_child(first, before=second)
         screen.set_class(alone, "-alone")
         screen.set_class(stack, "-stack")
-        # Hosts and ranks take the rows that they need; the log has the rest.
+        # Hosts and ranks take the rows that they need; the log gets the rest.
         grid = top == "ranks" and "hosts" in beside and not screen.has_class("-many")
         screen.set_class(stack and grid, "-grid")
         self._limit(self._room(height) // 3 if stack and grid else None, alone=crowded and not (one or stack))
@@ -110,7 +110,7 @@ class PaneLayout:
         return upper - sum(pane.rows(left) + 1 for pane in panes)
 
     def _limit(self, most: int | None, *, alone: bool) -> None:
-        """Set the most rows of hosts and ranks; `alone`: nothing else is beside the charts, hosts have what is left."""
+        """Limit the rows of hosts and ranks; if `alone`, nothing else is beside the charts, so hosts get the rest."""
         hosts, ranks = self._screen.query_one(HostsPane), self._screen.query_one(RankGrid)
         hosts.styles.max_height = ranks.styles.max_height = most
         if alone and not self._screen.has_class("-many"):
@@ -118,18 +118,18 @@ class PaneLayout:
             hosts.styles.max_height = max(half, hosts.rows(0) + 1 + min(0, self._left()))
 
     def _story_rows(self) -> int:
-        """Rows of the story."""
+        """Rows of the story with its title; 0 if it is hidden."""
         if not self._screen.has_class("-story"):
             return 0
         width, height = self._screen.size
         return min(_most_of_story(height), self._screen.query_one(StoryPane).rows(width - 2) + 1)
 
     def _room(self, height: int) -> int:
-        """Rows of hosts, ranks, events, charts and log."""
+        """Rows for hosts, ranks, events, charts and log together."""
         return height - 4 - self._story_rows()
 
     def _stacked(self, height: int) -> tuple[str, tuple[str, ...]]:
-        """The pane at the top of a stack, and the other panes shown."""
+        """The pane at the top of a stack, and the other panes to show."""
         room = self._room(height)
         if room < 2 * LEAST:
             return self.pane, ()
@@ -150,5 +150,5 @@ class PaneLayout:
 
 
 def _most_of_story(height: int) -> int:
-    """The most rows of the story."""
+    """Maximum rows of the story on a terminal with `height` rows."""
     return 4 if height < 16 else 5 if height < 24 else 7 if height < 40 else 12

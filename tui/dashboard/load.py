@@ -1,4 +1,4 @@
-"""The load of every host and GPU, as bars and as areas over time: for large terminals and few hosts."""
+"""The load of every host and GPU as bars, and over time as areas, for large terminals and few hosts."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from disttui.tui.run.series import Track
 from disttui.tui.widgets.drawn import Drawn, Piece, line
 
 NAME = 14
-"""Cells of a host's name."""
+"""Maximum cells for a host's name."""
 KIND = 7
-"""Cells for the kind of the measure."""
+"""Cells for the kind of a measure."""
 BAR = 14
-"""Cells of a bar, beside its number."""
+"""Cells of a bar, without its number."""
 TALL = 4
-"""The most rows for one number."""
+"""Maximum rows for one measure."""
 HELD = 4.0
-"""Seconds for which a value is held; hosts send one per second."""
+"""Seconds for which a value fills gaps after it; hosts send one value per second."""
 
 
 class Measure(NamedTuple):
-    """One number of a host or a GPU, in percent."""
+    """A measured quantity of a host or its GPUs, shown in percent."""
 
     node: int
     kind: str
-    """`cpu`, `memory`, `gpu 3`."""
+    """Such as `cpu`, `memory`, `gpu 3` or `8 gpus`."""
     tracks: tuple[Track, ...]
     """The tracks whose mean is shown."""
     per: float = 1.0
-    """One percent in the track's unit."""
+    """The value of one percent in the tracks' unit."""
 
 
 class LoadPane(Drawn):
-    """One or more rows for each number; numbers that do not fit are combined, and without room the pane is hidden."""
+    """One or more rows per measure; measures that do not fit are combined, and without room the pane is hidden."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", "load--past"}
     DEFAULT_CSS = """
@@ -55,7 +55,7 @@ class LoadPane(Drawn):
         super().__init__(id=id)
         self.border_title = "Load over the run"
         self.room = 0
-        """The most rows that it may take."""
+        """Maximum rows that it may take."""
         self._snapshot: Snapshot | None = None
         self._measures: Sequence[Measure] = ()
         self._each = 1
@@ -66,7 +66,7 @@ class LoadPane(Drawn):
         self.redraw()
 
     def fit(self, room: int) -> None:
-        """Take up to `room` rows."""
+        """Show the most detailed measures that fit into `room` rows."""
         before = self.rows(0)
         self.room = room
         snapshot = self._snapshot
@@ -81,7 +81,7 @@ class LoadPane(Drawn):
         return self._each * len(self._measures)
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Draw name, kind, bar and number, and the number over time."""
+        """Draw the name, kind, bar and value of each measure, and its values over time."""
         strips: list[Strip] = []
         snapshot = self._snapshot
         if snapshot is None:
@@ -112,7 +112,7 @@ class LoadPane(Drawn):
 
 
 def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:
-    """Means of the run so far in `count` columns."""
+    """Means (%) over the run so far, in `count` columns; None where values are missing."""
     if snapshot.began is None:
         return [None] * count
     drawn = [track.columns(snapshot.began, snapshot.now, count, snapshot.now) for track in one.tracks]
@@ -124,9 +124,9 @@ def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:
 
 
 def held(values: Sequence[float | None], most: int) -> list[float | None]:
-    """The values, each repeated in up to `most` columns after it that have none of their own.
+    """Repeat each value in up to `most` columns after it that have no value.
 
-    At the beginning of a run a column is shorter than the interval between samples, which is not a gap.
+    At the beginning of a run, a column is shorter than the interval between samples; that is not a gap.
     """
     found: list[float | None] = []
     last, left = None, 0
@@ -149,7 +149,7 @@ def _memory(host: HostState, snapshot: Snapshot) -> list[Measure]:
 
 def _gpu_tracks(host: HostState, snapshot: Snapshot) -> list[tuple[int, Track]]:
     known = snapshot.history.each.get("gpu.use", {})
-    # A copy: the feed's thread may add another GPU.
+    # A copy, because the feed's thread may add a GPU.
     gpus = sorted(snapshot.history.gpus.get(host.node, {}).copy())
     return [(index, track) for index in gpus if (track := known.get((host.node, index))) is not None]
 
@@ -164,7 +164,7 @@ def _mean_gpu(host: HostState, snapshot: Snapshot) -> list[Measure]:
 
 
 def _offered(snapshot: Snapshot) -> Iterator[list[Measure]]:
-    """Yield what can be shown, the most detailed first; the last is one measure per host, of its GPUs if it has any."""
+    """Yield sets of measures, the most detailed first; the last has one per host: its GPUs, or else its CPU."""
     hosts = snapshot.state.hosts
     for kinds in ((_each_gpu, _cpu, _memory), (_each_gpu, _cpu), (_mean_gpu, _cpu)):
         yield [one for host in hosts for kind in kinds for one in kind(host, snapshot)]

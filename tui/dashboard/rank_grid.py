@@ -1,4 +1,4 @@
-"""All ranks in one widget, from 1 to some thousands: the state of each, and its pace relative to the others."""
+"""One widget for all ranks, up to some thousands: the state of each, and its pace relative to the others."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from disttui.tui.theme import RAMP, look
 from disttui.tui.widgets.drawn import Drawn, Piece, line
 
 NOISE = 0.1
-"""Ranks whose pace differs less than this share from the median are drawn alike, because steps always vary a little."""
+"""Ranks whose pace differs from the median by less than this share look alike, because steps always vary a little."""
 
 
 _ORDER = (*TROUBLE, "running", "stopped", "done")
-"""Kinds of looks as the title counts them: a narrow pane cuts off the end."""
+"""Kinds of states in the order of the title, the most important first: a narrow pane cuts off the end."""
 
 
 class GridLayout(NamedTuple):
-    """How the cells are laid out."""
+    """The layout of the ranks, with widths in terminal cells."""
 
     cell: int
-    """Width of a cell."""
+    """Width of a rank."""
     columns: int
     label: int
-    """Width of the first rank's number before each row; 0: the cells contain the numbers."""
+    """Width of the first rank's number before each row; 0 if each rank shows its number."""
 
 
 class RankGrid(Drawn):
@@ -94,17 +94,17 @@ class RankGrid(Drawn):
         self.redraw()
 
     def rows(self, width: int) -> int:
-        """Number of rows with the widest cells; with less room the cells become smaller."""
+        """Number of rows with the widest cells; with less room, the cells become smaller."""
         return max(1, -(-len(self._ranks) // self._columns(width)))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Rows in the room that the grid gets at most: with little, the cells become smaller."""
+        """Number of rows in the maximum height; with little height, the cells become smaller."""
         limit = self.styles.max_height
         most = container.height if limit is None else int(limit.resolve(container, viewport)) - 1
         return max(1, -(-len(self._ranks) // self._layout(width, max(1, most)).columns))
 
     def choose(self, rank: int | None) -> None:
-        """Put the cursor on a rank; None: remove it."""
+        """Put the cursor on a rank, or remove it if `rank` is None."""
         self.cursor = None if rank is None or not self._ranks else max(0, min(rank, len(self._ranks) - 1))
         self._keep_in_sight()
         self._show_title()
@@ -137,7 +137,7 @@ class RankGrid(Drawn):
         return max(1, (width + 2) // self._widest())
 
     def _widest(self) -> int:
-        """Width of the widest cells: with the paces, where any is known."""
+        """Width of the widest cells, which contain the pace if any is known."""
         return len(str(max(0, len(self._ranks) - 1))) + (12 if any(one.pace for one in self._ranks) else 3)
 
     def _row(self, row: int, plan: GridLayout) -> Strip:
@@ -165,7 +165,7 @@ class RankGrid(Drawn):
         return line(pieces)
 
     def _show_title(self) -> None:
-        """Show the chosen rank in the border, or how many are slow or failed."""
+        """Show the chosen rank in the border, or the number of ranks in each state."""
         name = pace_name(self._snapshot).replace("_", " ") if self._snapshot else ""
         if self.cursor is not None and self.cursor < len(self._ranks) and self._snapshot:
             one = self._ranks[self.cursor]
@@ -187,7 +187,7 @@ class RankGrid(Drawn):
         self.set_title(f"Ranks · {name}" if paced else "Ranks", said)
 
     def _hidden(self, plan: GridLayout) -> Iterable[str]:
-        """How to show the hidden ranks; nothing if all are visible."""
+        """Yield how to show the hidden ranks, if any."""
         count, page = len(self._ranks), plan.columns * self.size.height
         if not 0 < page < count:
             return
@@ -227,7 +227,7 @@ class RankGrid(Drawn):
             self.choose(by_pace[0].rank)
 
     def action_open(self) -> None:
-        """Show the log of the selected rank; without one, of the first."""
+        """Show the log of the selected rank, or of rank 0 if none is selected."""
         if self._ranks:
             self.post_message(self.RankChosen(self.cursor or 0))
 

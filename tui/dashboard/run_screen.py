@@ -49,9 +49,9 @@ from disttui.tui.terminal import open_pager
 from disttui.tui.widgets.bars import FooterBar
 
 PACE = 1.0
-"""Seconds between two drawings of the large panes: grid, charts, table."""
+"""Minimum seconds between two drawings of the large panes: hosts, ranks, load, charts."""
 TYPING = 0.8
-"""Seconds within which typed digits form one rank's number."""
+"""Seconds within which a typed digit continues the number of a rank."""
 
 
 class RunScreen(DisttuiScreen):
@@ -133,7 +133,7 @@ class RunScreen(DisttuiScreen):
         """The snapshot that the charts show."""
         self._typed = ("", 0.0)
         self._culprits = False
-        """Whether a rank is blamed."""
+        """Whether any rank is blamed."""
 
     def body(self) -> Iterable[Widget]:
         """Yield progress, story, hosts, ranks, events, charts and log."""
@@ -166,7 +166,7 @@ class RunScreen(DisttuiScreen):
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
-        """The keys, labelled by what they do now."""
+        """The keys, labelled by what they currently do."""
         found = super().active_bindings
         for key, one in found.items():
             if label := self.labels.get(one.binding.id or ""):
@@ -175,16 +175,16 @@ class RunScreen(DisttuiScreen):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Id of a binding → its label, where it is another one now."""
+        """Id of a binding → its label, where it currently differs from the binding's."""
         return {} if self._culprits else {"grid.slowest": "slowest", "dash.blamed": "slowest"}
 
     def show(self, snapshot: Snapshot, *, at_once: bool = False) -> None:
-        """Show a snapshot: texts at once, large panes once per PACE."""
+        """Show a snapshot: texts immediately; large panes every PACE seconds, or immediately if `at_once`."""
         first, ended = self.snapshot is None, self.over
         self.snapshot = snapshot
         if (view := self.log_view) is not None:
             if view.sources.set_offsets(snapshot.state.hosts[0].story.offsets):
-                view.call_later(view.read_anew)  # not before it is mounted
+                view.call_later(view.read_anew)  # it may not be mounted yet
             view.show_lag(snapshot.lag)
         self.query_one(ProgressLine).show(snapshot)
         self.query_one(TimelinePane).show(snapshot)
@@ -196,7 +196,7 @@ class RunScreen(DisttuiScreen):
         if first or at_once or snapshot.state.result:
             self._show_large(snapshot)
             if first or snapshot.state.result:
-                self.arrangement.arrange()  # by the rows that the panes have now
+                self.arrangement.arrange()  # for the rows that the panes need now
         elif time.monotonic() - self._drawn_at >= PACE - 0.05 and (self._turn is None or self._turn.is_finished):
             self._turn = self._show_large_in_turn(snapshot)
         self._show_head()
@@ -226,7 +226,7 @@ class RunScreen(DisttuiScreen):
 
     def _show_large(self, snapshot: Snapshot) -> None:
         if self._turn is not None:
-            self._turn.cancel()  # it would draw the remaining panes with the old snapshot
+            self._turn.cancel()  # it would draw the remaining panes from the old snapshot
         self._drawn_at = time.monotonic()
         self._charted = snapshot
         for pane in self._large():
@@ -243,7 +243,7 @@ class RunScreen(DisttuiScreen):
             self._blame(self.snapshot)
 
     def _blame(self, snapshot: Snapshot) -> None:
-        """Mark the log lines of the ranks that the ranks' pane blames."""
+        """Mark the log lines of the blamed ranks."""
         blame = blamed(snapshot)
         if self.log_view is not None:
             self.log_view.blame(blame)
@@ -251,9 +251,9 @@ class RunScreen(DisttuiScreen):
             self._culprits = bool(blame.culprits)
             self.refresh_bindings()
 
-    @work(group="large", description="large panes")  # the default is the repr of the whole snapshot: 50 ms
+    @work(group="large", description="large panes")  # by default the repr of the whole snapshot, which takes 50 ms
     async def _show_large_in_turn(self, snapshot: Snapshot) -> None:
-        """Draw the large panes one by one, so that a key waits for one of them at most."""
+        """Draw the large panes one by one, so that a key waits for at most one of them."""
         self._drawn_at = time.monotonic()
         for pane in self._large():
             pane.show(snapshot)
@@ -270,7 +270,7 @@ class RunScreen(DisttuiScreen):
         self.arrangement.arrange()
 
     def on_resize(self, event: Resize) -> None:
-        """Lay the panes out again; while the screen opens or closes, some are missing."""
+        """Lay the panes out again, unless the screen is opening or closing: some panes are missing then."""
         super().on_resize(event)
         if self.is_mounted and self.is_attached:
             self.arrangement.arrange()
@@ -298,7 +298,7 @@ class RunScreen(DisttuiScreen):
                     self.arrangement.arrange()
 
     def title_clicked(self, pane: Widget) -> bool:
-        """Go to the pane; the story and the load take no keys."""
+        """Go to the pane; return False for the story and the load, which have no keys."""
         takes_keys = pane.id is not None and pane.id in self.arrangement.names()
         if takes_keys:
             self.go_to(str(pane.id))
@@ -320,10 +320,10 @@ class RunScreen(DisttuiScreen):
             await super().action_back()
 
     def leaving(self) -> None:
-        """Called on leaving: reports that the run continues, if it does."""
+        """Handle the user leaving the screen."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the actions on an ended run only after its end, and no prompt of the log in another."""
+        """Offer actions on an ended run only after its end, and the log's prompts only outside of inputs."""
         if action == "log" and isinstance(self.focused, Input):
             return False
         if action in ("again", "resume"):
@@ -350,7 +350,7 @@ class RunScreen(DisttuiScreen):
         self.choose_rank(int(number))
 
     def choose_rank(self, rank: int | None) -> None:
-        """Show one rank's log, and its line in the charts; None: all."""
+        """Show one rank's log and its line in the charts; None shows all ranks."""
         self.query_one(RankGrid).choose(rank)
         for chart in self.query(Chart):
             chart.rank = rank
@@ -363,7 +363,7 @@ class RunScreen(DisttuiScreen):
 
     def action_log(self, kind: str) -> None:
         if self.log_view is not None:
-            # Not go_to: it sets the focus later, and would take it from the prompt.
+            # Not go_to, which sets the focus later and would take it from the prompt.
             self.arrangement.pane = "log"
             self.arrangement.arrange()
             self.log_view.action_ask(kind)
@@ -384,7 +384,7 @@ class RunScreen(DisttuiScreen):
         self.go_to("log")
 
     def on_log_view_rank_chosen(self, event: LogView.RankChosen) -> None:
-        """Choose it for the title of the log, the ranks and the charts as well."""
+        """Choose the rank in the ranks, the charts and the title of the log as well."""
         self.choose_rank(event.rank)
 
     def on_rank_grid_rank_blamed(self, event: RankGrid.RankBlamed) -> None:
@@ -438,7 +438,7 @@ class RunScreen(DisttuiScreen):
         self.call_later(self._show_older, problem)
 
     def _show_older(self, problem: DisttuiError | None) -> None:
-        """Show the new lines, and say which are missing."""
+        """Show the fetched lines, and report why some are missing."""
         if (view := self.log_view) is None:
             return
         if problem is not None:
@@ -457,7 +457,7 @@ class RunScreen(DisttuiScreen):
 
     @work(group="diagnose", exclusive=True)
     async def action_diagnose(self) -> None:
-        """Ask every rank for its stack, or find why the run failed, and show that."""
+        """Open the dialog with the stack of every rank, or with the reason why the run failed."""
         from disttui.tui.dashboard.diagnosis import DiagnosisScreen
 
         if self.known is not None and self.snapshot is not None:
@@ -475,11 +475,11 @@ class RunScreen(DisttuiScreen):
         self.refresh_bindings()
 
     def action_again(self) -> None:
-        """Show the form, then check the hosts and rerun it."""
+        """Open the form to rerun the run."""
         self._run_again(resume=False)
 
     def action_resume(self) -> None:
-        """Show the form for resuming from the newest checkpoint, unless another is chosen."""
+        """Open the form to rerun the run, with its newest checkpoint selected."""
         self._run_again(resume=True)
 
     @work(group="ask", exclusive=True)
@@ -492,7 +492,7 @@ class RunScreen(DisttuiScreen):
             self.disttui.router.open_pull(self.known.run)
 
     def action_copy_story(self) -> None:
-        """Copy the end as `disttui runs show` prints it."""
+        """Copy how the run ended, as `disttui runs show` prints it."""
         if self.snapshot is not None and self.over:
             self.disttui.copy(story(self.snapshot, self.known))
 

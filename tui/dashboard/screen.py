@@ -43,10 +43,10 @@ class RunFound(Message):
 
 
 class DashboardScreen(RunScreen):
-    """A run, live.
+    """The dashboard of a live run.
 
     Args:
-        run_id: The run's id, or the beginning of it.
+        run_id: The run's id, or a prefix of it.
     """
 
     HELP = (
@@ -85,7 +85,7 @@ class DashboardScreen(RunScreen):
     def on_mount(self) -> None:
         self.header.show(self.run_id, state="connecting")
         self.set_interval(1.0, self._tick)
-        # Not earlier: a screen gets no unmount event if the app ends while it opens.
+        # Not here: a screen gets no unmount event if the app ends while it opens.
         self.call_later(self._follow)
 
     def on_unmount(self) -> None:
@@ -96,14 +96,14 @@ class DashboardScreen(RunScreen):
 
     @work(thread=True, group="end", exit_on_error=False, description="end")
     def _tell_end(self, state: RunState) -> None:
-        """Run the profile's command for the end of a run; the user may leave the screen before it ends."""
+        """Run the profile's hook for the end of a run; the user may leave the screen before the hook ends."""
         if self.known:
             run_end_hook(self.known, state, self.app.notify)
 
     @work(thread=True, group="feed", exit_on_error=False)
     def _follow(self) -> None:
         try:
-            # A viewer of its own, because closing it also ends a connect that hangs.
+            # A separate viewer, because closing it also aborts a connection attempt that hangs.
             with self.disttui.new_viewer() as viewer:
                 known = find_run(viewer, self.run_id)
                 with follow(viewer, known, tail=TAIL, only_look=self.disttui.read_only) as following:
@@ -151,7 +151,7 @@ class DashboardScreen(RunScreen):
             self.header.show(self.run_id, state="failed")
 
     def fetch_earlier(self, wanted: Sequence[Older]) -> None:
-        """Fetch over separate links, beside those that follow the run."""
+        """Fetch the lines over links separate from those that follow the run."""
         if self._feed:
             self._feed.earlier(wanted)
 
@@ -179,7 +179,7 @@ class DashboardScreen(RunScreen):
 
     @work(group="ask", exclusive=True)
     async def action_stop(self) -> None:
-        """Stop, after a question with the consequence; the second time, kill."""
+        """Ask, then stop the run; kill it the second time."""
         snapshot, feed = self.snapshot, self._feed
         if snapshot is None or feed is None or self.disttui.read_only:
             return

@@ -1,4 +1,4 @@
-"""A run in words: its progress, and why it failed, stalls, is queued, or is not seen, in a pane only in these cases."""
+"""A run in words: its progress, and a pane that explains why it failed, stalls, is queued, or is unreachable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from disttui.tui.widgets.drawn import POINTER, Drawn, Piece, cells, line, wrappe
 
 
 class ProgressLine(Drawn):
-    """`step 1,240 / 5,000 ━━━━━╸───── 25 %  eta 0:37:40  attempt 1 of 3`."""
+    """The progress: `step 1,240 / 5,000 ━━━━━╸───── 25 %  eta 0:37:40  attempt 1 of 3`."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"progress--done", "progress--rest", "progress--quiet"}
     DEFAULT_CSS = """
@@ -46,7 +46,7 @@ class ProgressLine(Drawn):
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Draw the texts, and a bar in the remaining room."""
+        """Draw the texts, with a bar in the remaining room."""
         if self._snapshot is None:
             return []
         snapshot, quiet = self._snapshot, self.component("progress--quiet")
@@ -79,10 +79,10 @@ class ProgressLine(Drawn):
 
 
 def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
-    """The facts beside a run's name, the most important first.
+    """The facts beside a run's name in the header, the most important first.
 
     Args:
-        charted: The snapshot that the charts show; the numbers are taken from it, as means of the ranks.
+        charted: The snapshot that the charts show, which provides the metrics, as means over the ranks.
     """
     state = snapshot.state
     found = [amount(len(state.hosts), "host"), amount(state.world_size, "rank")]
@@ -115,7 +115,7 @@ class StoryPane(Drawn):
         self._kind = "failed"
 
     def show(self, snapshot: Snapshot) -> bool:
-        """Show a snapshot; return True if there is a story."""
+        """Show a snapshot; return whether there is a story."""
         lines, self._kind = story(snapshot)
         self.border_title = "What it waits for" if self._kind == "queued" else "What happened"
         if lines != self._lines:
@@ -128,7 +128,7 @@ class StoryPane(Drawn):
         return len(wrapped(self._lines, max(10, width)))
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Draw what fits: the beginning, what to do, and the last lines, which contain the exception."""
+        """Draw what fits: the beginning, the cure, and the last lines, which contain the exception."""
         room = max(10, width)
         texts = self._lines
         if len(wrapped(texts, room)) > height:
@@ -145,7 +145,7 @@ class StoryPane(Drawn):
         elif len(lines) > height > 3:
             lines, bold = [*lines[:2], "  …", *_last(texts, height - 3, room)], min(bold, 2)
         elif len(lines) > height == 3 and self._kind == "failed" and bold < 3:
-            # The exception; its first row has the type.
+            # The last text is the exception, and its first row contains the type.
             lines, bold = [*lines[:2], *wrapped(texts[-1:], room)], min(bold, 2)
         lines = _cut(lines, height, width)
         first = self.component(look(self._kind).css) + Style(bold=True)
@@ -153,12 +153,12 @@ class StoryPane(Drawn):
 
 
 def _cut(rows: list[str], most: int, width: int) -> list[str]:
-    """The first rows, with a sign at the end if some are left out."""
+    """The first `most` rows, with an ellipsis at the end if some are omitted."""
     return rows if len(rows) <= most or most < 1 else [*rows[: most - 1], f"{rows[most - 1][: width - 2]} …"]
 
 
 def _last(texts: list[str], most: int, width: int) -> list[str]:
-    """The last texts that fit into so many rows; of the one before them, its beginning."""
+    """The last texts that fit into `most` rows, after the beginning of the text before them."""
     rows: list[str] = []
     for text in reversed(texts):
         if len(rows) < most:
@@ -167,7 +167,7 @@ def _last(texts: list[str], most: int, width: int) -> list[str]:
 
 
 def story(snapshot: Snapshot) -> tuple[list[str], str]:
-    """The lines of the story, cleaned, and the state that they describe."""
+    """The lines of the story, cleaned, and the state whose style they have."""
     state = snapshot.state
     result = state.result
     if state.lost or (result is not None and result.get("state") in ("failed", "lost")):
@@ -212,7 +212,7 @@ def _lacking(snapshot: Snapshot) -> list[str]:
 
 
 def _stall(state: RunState, stall: Stall, snapshot: Snapshot) -> list[str]:
-    """The facts about a stall. Where the ranks are was queried once, when it was detected."""
+    """The lines about a stall. The positions of the ranks were queried when it was detected, and may be outdated."""
     since = max(0.0, snapshot.now - stall["t"])
     texts = sentences(standings(state))
     asked = [f"asked {duration(since)} ago"] if texts else []

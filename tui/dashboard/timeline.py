@@ -1,4 +1,4 @@
-"""The events of a run, newest last: attempts, joins, stalls, failures."""
+"""The events of a run, the newest last: attempts, joins, stalls, failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TimelinePane(Drawn):
     ]  # fmt: skip
 
     class MomentChosen(Message):
-        """Requests a moment."""
+        """Requests the log of a moment or, in a replay, its time."""
 
         def __init__(self, moment: Moment) -> None:
             super().__init__()
@@ -49,7 +49,7 @@ class TimelinePane(Drawn):
         self._several = False
         """Whether the run has several hosts."""
         self._cursor: int | None = None
-        """None: follow the newest."""
+        """Index of the selected moment; None to follow the newest."""
 
     def show(self, snapshot: Snapshot) -> None:
         self._moments, self._began = snapshot.moments, snapshot.began
@@ -75,7 +75,7 @@ class TimelinePane(Drawn):
         return found
 
     def _lines(self, moment: Moment, width: int, columns: tuple[int, int], most: int, *, chosen: bool) -> list[Strip]:
-        """A moment, in several lines where it is long and there are rows for all of it."""
+        """Draw a moment, in several lines if it is long and fits into `most` rows."""
         times, names = columns
         seen = look(moment.look)
         count = f"{moment.count} " if moment.count > 1 else ""
@@ -115,7 +115,7 @@ class TimelinePane(Drawn):
         self._go(self._at() + by * self.size.height)
 
     def action_edge(self, last: bool) -> None:
-        """Go to the first, or to the newest, and follow."""
+        """Go to the first moment, or to the newest, and follow it."""
         self._go(len(self._moments) - 1 if last else 0)
 
     def action_open(self) -> None:

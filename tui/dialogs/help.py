@@ -1,4 +1,4 @@
-"""Every key of a screen, explained, and the commands."""
+"""The help: every key of a screen with its meaning, and shell commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MEANINGS = {
 }  # fmt: skip
 
 _WIDEST = 92
-"""Columns of the box."""
+"""Maximum columns of the box."""
 _NARROW = 80
 """Columns below which no ids are shown."""
 
@@ -61,7 +61,7 @@ class HelpScreen(DisttuiModal[None]):
         self._over = over
 
     def compose(self) -> ComposeResult:
-        """Yield the purpose of the screen, its keys, the glyphs."""
+        """Yield the purpose of the screen, a search field, its keys, the commands and the glyphs."""
         with VerticalScroll(classes="box wide"):
             if purpose := self._over.HELP:
                 yield Static(Content(" ".join(purpose.split())), classes="prose")
@@ -95,7 +95,7 @@ class HelpScreen(DisttuiModal[None]):
         self.query_one(VerticalScroll).focus()
 
     def action_close(self) -> None:
-        """Show all keys again, then close."""
+        """Clear the search, or close if there is none."""
         line = self.query_one(Input)
         if line.value:
             line.value = ""
@@ -137,12 +137,12 @@ class HelpScreen(DisttuiModal[None]):
         self.query_one(Hints).show(*(_WHILE_SEARCHING if looked_for else _KEYS))
 
     def _room(self, ids: int) -> int:
-        """Cells for a key and its meaning, beside ids of that width."""
+        """Cells for a key and its meaning, beside ids that are `ids` cells wide."""
         width = self.app.size.width
         return width - 3 if width < _NARROW else min(_WIDEST, width) - 5 - 3 - ids
 
     def on_resize(self) -> None:
-        """Wrap the meanings to the new width; while the screen opens or closes, some widgets are missing."""
+        """Wrap the meanings to the new width, unless the screen is opening or closing: some widgets are missing."""
         if self.is_mounted and self.is_attached:
             self._show(self.query_one(Input).value)
 
@@ -175,7 +175,7 @@ class HelpScreen(DisttuiModal[None]):
         return [node for node in focused.ancestors_with_self if isinstance(node, Widget) and node is not self._over]
 
     def _lines(self) -> list[_Line]:
-        """Every key that has an action on the screen: those of its widgets, its own, the app's."""
+        """Every key that has an action on the screen: those of its widgets, of the screen and of the app."""
         found: dict[str, tuple[Binding, list[str], list[DOMNode]]] = {}
         every, near = list(self._all()), dict[str, str | None]()
         for node, binding in every:
@@ -183,7 +183,7 @@ class HelpScreen(DisttuiModal[None]):
                 near.setdefault(self.app.get_key_display(binding), binding.id)
         for node, binding in every:
             if binding.id and not self._is_taken(node, binding, near):
-                # The ten digit keys of a number are one line.
+                # The ten digit keys share one line.
                 name, digits = re.subn(r"_\d$", "_0", binding.id)
                 _, keys, nodes = found.setdefault(name, (binding, [], []))
                 if (shown := "0-9" if digits else self.app.get_key_display(binding)) not in keys:
@@ -202,7 +202,7 @@ class HelpScreen(DisttuiModal[None]):
         ]
 
     def _is_taken(self, node: DOMNode, binding: Binding, near: Mapping[str, str | None]) -> bool:
-        """Whether the focused widget takes a key of the whole screen: as text, or for an action without a note.
+        """Whether the focused widget takes a key of the whole screen, as text or for an action of its own.
 
         Args:
             near: The keys of the focused widget, each with the id of its binding.
@@ -220,7 +220,7 @@ class HelpScreen(DisttuiModal[None]):
     ) -> Iterator[str]:
         """Yield what a key does in other panes of this screen."""
         for other, (binding, others, places) in found.items():
-            # Enter, arrows and digits need no such note: they belong to each pane.
+            # Enter, arrows and digits need no note: every pane has its own.
             same = [key for key in keys if key in others and len(key) == 1 and key.isascii() and not key.isdigit()]
             apart = [node for node in places if node not in nodes]
             if other != name and same and apart and binding.description != found[name][0].description:
@@ -248,7 +248,7 @@ class _Line(NamedTuple):
     nodes: Sequence[DOMNode]
     """The widgets where the key does this."""
     others: Sequence[str]
-    """What the key does in other panes."""
+    """Descriptions of what the key does in other panes."""
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether it contains all words."""
@@ -270,7 +270,7 @@ def _everywhere(node: DOMNode) -> bool:
 
 
 def _place(node: DOMNode) -> str:
-    """The name of a pane: what its class calls it, its title, or its type."""
+    """The name of the pane that contains a widget: its PLACE, its title, or its type."""
     if isinstance(node, Screen):
         return "the screen"
     if not isinstance(node, Widget):
@@ -288,7 +288,7 @@ def _place(node: DOMNode) -> str:
 
 
 def _commands(wanted: Sequence[str], room: int) -> Content:
-    """The commands that contain all words, with their purposes."""
+    """The shell commands that contain all words, with their purposes."""
     fits = [one for one in SHELL_COMMANDS if _has(" ".join(one), wanted)]
     if not fits:
         return Content()

@@ -1,4 +1,4 @@
-"""A profile that cannot be used: its text, with every error under the line it is in."""
+"""The screen of a profile with errors: its text, with every error below its line."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from disttui.tui.terminal import open_editor
 from disttui.tui.widgets.points import Point, Points
 
 _MOST = 256 * 1024
-"""Bytes of a file that are shown."""
+"""Maximum number of bytes of a file that are shown."""
 
 
 class ProfileErrorScreen(DisttuiScreen):
-    """Shows where a profile is wrong, and opens it in the user's editor there.
+    """Shows the errors of a profile, and opens it at an error in the user's editor.
 
     Args:
         path: The file.
@@ -76,7 +76,7 @@ class ProfileErrorScreen(DisttuiScreen):
         self.call_after_refresh(self._show)
 
     def _marked(self, problems: Iterable[Any]) -> Iterator[Point]:
-        """Yield the file's lines with numbers, each error under its line; errors without a line come first."""
+        """Yield the file's lines with numbers, each error below its line; errors without a line come first."""
         try:
             lines = self._path.read_bytes()[:_MOST].decode("utf-8", "replace").splitlines()
         except OSError:
@@ -105,7 +105,7 @@ class ProfileErrorScreen(DisttuiScreen):
             pane.scroll_to(y=max(0, row - pane.size.height // 2), animate=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer another error only if there is one."""
+        """Offer the next error only if there are several."""
         return (action != "next" or len(self._wrong) > 1) and super().check_action(action, parameters)
 
     def action_next(self, by: int) -> None:
@@ -129,7 +129,7 @@ class ProfileErrorScreen(DisttuiScreen):
 
     @work(thread=True, exclusive=True, group="check")
     def action_check(self) -> None:
-        """Load the file; open the wizard if it is valid, else show the remaining errors."""
+        """Load the file; open the wizard if it is valid, or else show the remaining errors."""
         from disttui.runner.profile.load import load
 
         try:

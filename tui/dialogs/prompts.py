@@ -1,4 +1,4 @@
-"""Questions over the current screen: a confirmation, a choice from a short list, and those of connecting threads."""
+"""Dialogs over the current screen: a confirmation, a choice from a list, and questions of connecting threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SecretScreen(Question[str]):
-    """Asks for an answer that is not shown. An empty answer gives up."""
+    """Asks for an answer that is not shown; an empty answer cancels."""
 
     UNREQUESTED = True
     DEFAULT_CSS = """
@@ -66,11 +66,11 @@ class SecretScreen(Question[str]):
 
 
 _NAMED = re.compile(r"^(?:[+-] )?\S+:(?= )", re.MULTILINE)
-"""What a line is about, in a consequence of several lines: without it, wrapped lines read as one paragraph."""
+"""The subject of a line, highlighted in a consequence of several lines, which would read as one paragraph otherwise."""
 
 
 class ConfirmScreen(Question[bool]):
-    """Asks once and describes the consequence. The safe answer has the focus; so do `y` and `n`."""
+    """Asks whether to do something and describes the consequence; the safe answer has the focus."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("confirm.yes", "y", "answer(True)", "confirm"),
@@ -85,7 +85,7 @@ class ConfirmScreen(Question[bool]):
 
     def __init__(self, question: str, consequence: str, yes: str) -> None:
         super().__init__()
-        # The user decides by the text: what only looks like a secret is shown.
+        # The user decides by this text, so what only looks like a secret is not masked.
         self._question = clean(question, guesses=False)
         self._consequence = clean_lines(consequence, guesses=False)
         self._yes = clean(yes)
@@ -114,7 +114,7 @@ class ConfirmScreen(Question[bool]):
 
 
 class TrustScreen(ConfirmScreen, inherit_bindings=False):
-    """Asks whether to trust a host. No printable key is an answer."""
+    """Asks whether to trust a host, a key or a profile. Printable keys do not answer: the user may be typing."""
 
     UNREQUESTED = True
     KEYS = ("^t", "esc")
@@ -129,14 +129,14 @@ class TrustScreen(ConfirmScreen, inherit_bindings=False):
 
 Answer = TypeVar("Answer")
 _TOLD = 30.0
-"""Seconds."""
+"""Seconds for which a host's message is shown."""
 
 
 class AppPrompts:
-    """`disttui.runner.api.questions.Questions` of the app: called from connecting threads, one question at a time.
+    """`disttui.runner.api.questions.Questions` of the app, called from connecting threads; asks one at a time.
 
-    A question waits while the user types into an input, or answers another one; one that is open when the app ends is
-    answered with no.
+    A question waits while the user types into an input or answers another question; the answer to one that is still
+    open when the app ends is no or None.
     """
 
     def __init__(self, app: App[None], questions: QuestionGate) -> None:
@@ -145,16 +145,16 @@ class AppPrompts:
         self._turn = threading.Lock()
 
     def secret(self, host: str, question: str, said: str = "") -> str | None:
-        """Ask for a password, a passphrase or another answer, which is not shown; None if the user gives up."""
+        """Ask for a password, a passphrase or another answer, which is not shown; None if the user cancels."""
         return self._ask(host, SecretScreen(host, question, said)) or None
 
     def tell(self, host: str, said: str) -> None:
-        """Show a toast."""
+        """Show a host's message as a toast."""
         if self._app.is_running:
             self._app.call_from_thread(self._app.notify, said, title=f"{host} says", timeout=_TOLD)
 
     def share_password(self, host: str, others: int) -> bool:
-        """Ask whether to use a password for other hosts."""
+        """Ask whether to try a password on other hosts."""
         which = "host" if others == 1 else f"{others} hosts"
         words = f"{host} accepted it. It is kept only in memory."
         screen = TrustScreen(f"Try this password on the other {which}?", words, "use it")
@@ -187,7 +187,7 @@ class AppPrompts:
 
 
 class PickScreen(DisttuiModal[str | None]):
-    """Offers (key, words) pairs and returns the chosen key, or None."""
+    """Offers (key, words) pairs; returns the chosen key, or None if cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("pick.close", "escape,q", "close", "close", "cancel"),
@@ -226,7 +226,6 @@ class PickScreen(DisttuiModal[str | None]):
         options.action_cursor_down() if by > 0 else options.action_cursor_up()
 
     def action_close(self) -> None:
-        """Close without a choice."""
         self.dismiss(None)
 
 

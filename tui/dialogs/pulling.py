@@ -1,4 +1,4 @@
-"""Copies the checkpoints and results of a run to this machine, and shows the progress."""
+"""The dialog that copies the checkpoints and results of a run to this machine."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from disttui.tui.screen import DisttuiModal
 from disttui.tui.widgets.bars import LEAVE, Hints, Key
 
 _BAR = 32
-"""Cells of the bar."""
+"""Cells of the progress bar."""
 
 
 class PullScreen(DisttuiModal[None]):
-    """Asks for a folder, then copies; closing it does not stop that. What was copied before is not copied again."""
+    """Asks for a folder, then copies the files and shows the progress; closing the dialog does not stop copying."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("pull.close", "escape", "close", "close", "close; copying continues"),
@@ -55,7 +55,7 @@ class PullScreen(DisttuiModal[None]):
 
     @on(Input.Submitted)
     def action_start(self) -> None:
-        """Start copying, once; close if it is done."""
+        """Start copying; close the dialog if copying is done."""
         if self._done:
             self.dismiss()
         elif not self._began:
@@ -68,11 +68,11 @@ class PullScreen(DisttuiModal[None]):
             self._began = line.disabled = True
             self._tell("asking the hosts for its files")
             self.set_interval(0.5, self._show)
-            # No worker: closing the screen would wait for it.
+            # Not a worker, because closing the screen would wait for it.
             threading.Thread(target=self._pull, args=(to,), name="pull", daemon=True).start()
 
     def action_close(self) -> None:
-        """Close; copying continues."""
+        """Close the dialog; copying continues."""
         if self._began and not self._done:
             self.notify(f"copying {short(self._run)} continues")
         self.dismiss()
@@ -82,7 +82,7 @@ class PullScreen(DisttuiModal[None]):
             self.query_one("#state", Static).update(Content(clean_lines(words)))
 
     def _show(self) -> None:
-        """Show a bar, and the bytes that have arrived of all."""
+        """Show the progress bar, and how many of all bytes have arrived."""
         if self._bytes and not self._done:
             share = min(1.0, self._came / self._bytes)
             bar = "━" * round(share * _BAR)

@@ -1,4 +1,4 @@
-"""A dialog whose answer has an effect: it ignores answers given before it could be read."""
+"""Dialogs that ignore answers given before their question could be read, because the answer has an effect."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from disttui.tui.key_queue import Typed
 from disttui.tui.screen import DisttuiModal
 
 READING_TIME = 0.5
-"""Seconds without a key press after which an unrequested text counts as read."""
+"""Seconds without a key press after which an unrequested question counts as read."""
 
 
 class Question(DisttuiModal[ScreenResultType]):
-    """Ignores keys and clicks from before it was shown."""
+    """A dialog that ignores keys and clicks from before it was shown."""
 
     UNREQUESTED: ClassVar[bool] = False
-    """Whether it opens without a key press. The user may be typing, so early keys are ignored as well."""
+    """Whether it opens without a key press; since the user may be typing, early keys are ignored as well."""
 
     def __init__(self) -> None:
         super().__init__()
         self._answers_from = inf
-        """When an answer begins to count (monotonic clock, s): its text could be read."""
+        """Time from which answers count (monotonic clock, s), because the question could be read."""
 
     def on_mount(self) -> None:
-        """Accept answers after it is painted."""
+        """Accept answers after the dialog is painted."""
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -54,21 +54,21 @@ class Question(DisttuiModal[ScreenResultType]):
 class QuestionGate:
     """Delays questions while the user types.
 
-    A question never comes up over an input that has the focus, nor over another question. It waits until the input
-    loses the focus, or until the user presses the key that the footer shows.
+    A question never opens over an input that has the focus, nor over another question. It waits until the input loses
+    the focus, or until the user presses the key that the footer shows.
     """
 
     def __init__(self, app: App[None]) -> None:
         self._app = app
         self._waiting: dict[Question[Any], str] = {}
-        """Waiting question → the host that it is about."""
+        """Waiting question → the host that asks it."""
         self._called = False
 
     def put(self, host: str, question: Question[Any], answer: Callable[[Any], None]) -> bool:
-        """Show a question; return False if it has to wait, and call this again a moment later.
+        """Show a question and return True, or return False if it has to wait: call this again a moment later.
 
         Args:
-            host: The host that the question is about.
+            host: The host that asks the question.
             question: The dialog to show.
             answer: Called with the answer.
         """
@@ -81,21 +81,21 @@ class QuestionGate:
             return False
         self._called = False
         if self._waiting.pop(question, None):
-            self._app.clear_notifications()  # the notice of the question would cover it
+            self._app.clear_notifications()  # the notice about the question would cover it
         self._app.push_screen(question, answer)
         return True
 
     @property
     def waiting(self) -> bool:
-        """Whether a question waits."""
+        """Whether any question is waiting."""
         return bool(self._waiting)
 
     def call(self) -> None:
-        """Show the waiting question now."""
+        """Show the waiting question even over an input."""
         self._called = self.waiting
 
     def ignores(self, event: Typed) -> bool:
-        """Whether a key would answer a question that could not be read yet when it was typed."""
+        """Whether a key or click would answer a question that could not be read yet at its time."""
         return isinstance(self._app.screen, Question) and not self._app.screen.accepts(event)
 
     def _how(self) -> str:

@@ -1,4 +1,4 @@
-"""The form for rerunning a run: its settings, and the checkpoint to start from."""
+"""The form to rerun a run: its settings, and the checkpoint to start from."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _COLUMNS = (
 )  # fmt: skip
 _BEGINNING = " beginning"
 _LOOKING = " looking"
-"""Keys of rows without a checkpoint: names of files have no leading blank."""
+"""Keys of rows without a checkpoint; the leading space distinguishes them from names of checkpoints."""
 
 
 class RerunScreen(Question[Again | None]):
-    """Asks for the settings of the new run; returns what it takes from the earlier one, None to cancel.
+    """Asks for the settings and the checkpoint of the new run; returns the result of `make`, or None if cancelled.
 
     Args:
         title: The question.
-        consequence: What starting it does, a sentence per line.
+        consequence: What starting it does, one sentence per line.
         settings: The values that may be changed.
         find: Finds the checkpoints on the hosts, the newest first; called in a thread.
-        make: Makes what is returned from the changed values and the checkpoint; called in a thread. Raises InputError.
-        resume: Whether it is to begin with the newest checkpoint.
+        make: Called in a thread with the changed values and the checkpoint. Raises InputError.
+        resume: Whether to select the newest checkpoint.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -83,7 +83,7 @@ class RerunScreen(Question[Again | None]):
         self._find, self._make = find, make
         self._resume = resume
         self._saved: Sequence[SavedState] | None = None
-        """None: the hosts have not answered yet."""
+        """The checkpoints on the hosts, the newest first; None until the hosts have answered."""
 
     def compose(self) -> ComposeResult:
         """Yield the consequence, the checkpoints, a line for each value, the error and the keys."""
@@ -146,7 +146,7 @@ class RerunScreen(Question[Again | None]):
     @on(Table.Opened)
     @work(group="start", exclusive=True)
     async def action_start(self) -> None:
-        """Return the settings of the new run, or show what is wrong with them."""
+        """Close with the settings of the new run, or show what is wrong with them."""
         key, saved = self.query_one(Table).key, self._saved or ()
         if key == _LOOKING:
             self._tell("still looking for checkpoints on its hosts")
@@ -166,5 +166,4 @@ class RerunScreen(Question[Again | None]):
             self.dismiss(made)
 
     def action_cancel(self) -> None:
-        """Start nothing."""
         self.dismiss(None)

@@ -1,4 +1,4 @@
-"""What can be done with runs and profiles beyond opening them: edit, note, delete, clean up."""
+"""Actions on runs and profiles beyond opening them: edit, annotate, stop, delete, sync, clean up."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NotesScreen(DisttuiModal[Notes | None]):
         self._before = before
 
     def compose(self) -> ComposeResult:
-        """Yield the inputs, and the line for errors in them."""
+        """Yield the inputs, and a line for errors in them."""
         with VerticalScroll(classes="box wide", can_focus=False):
             yield Static(Content.styled(self._title, "bold"))
             yield Static(
@@ -64,14 +64,13 @@ class NotesScreen(DisttuiModal[Notes | None]):
 
     @on(Input.Submitted)
     def action_save(self) -> None:
-        """Return the notes, or show what is wrong with them."""
+        """Close with the notes, or show what is wrong with them."""
         try:
             self.dismiss(notes_of(self.query_one("#tags", Input).value, self.query_one("#note", Input).value))
         except InputError as error:
             self.query_one("#wrong", Static).update(Content(f"{error.what}. {error.cure or ''}"))
 
     def action_cancel(self) -> None:
-        """Close without a change."""
         self.dismiss(None)
 
 
@@ -94,7 +93,7 @@ AGES = (("7d", "more than a week ago"), ("30d", "more than 30 days ago"), ("90d"
 
 
 class ManagingScreen(DisttuiScreen):
-    """The actions of the home screen that change runs and profiles: each asks the user, does it, reports the result."""
+    """The actions of the home screen that change runs and profiles; most ask the user first and report the result."""
 
     @property
     @abstractmethod
@@ -108,10 +107,10 @@ class ManagingScreen(DisttuiScreen):
 
     @abstractmethod
     def read(self, anew: bool = False) -> object:
-        """Show what has changed."""
+        """Show what has changed; if `anew`, read everything again."""
 
     def action_edit(self) -> None:
-        """Open the profile in the user's editor; afterwards show its errors at their lines."""
+        """Open the profile in the user's editor; afterwards show its errors below their lines."""
         if self.chosen_profile is None:
             return
         try:
@@ -136,7 +135,7 @@ class ManagingScreen(DisttuiScreen):
 
     @work(group="ask")
     async def action_notes(self) -> None:
-        """Ask for tags and a note, and keep them."""
+        """Ask for tags and a note, and save them."""
         from disttui.runner.runs.notes import Notes, write_notes
 
         if not (chosen := self.chosen):
@@ -200,7 +199,7 @@ class ManagingScreen(DisttuiScreen):
 
     @work(thread=True, group="delete", exit_on_error=False)
     def _delete(self, chosen: Sequence[RunRow]) -> None:
-        """Delete runs one after another; report how many were deleted, and why others were not."""
+        """Delete runs one after another; report which were deleted, and why others were not."""
         from disttui.runner.api.ending import forget
         from disttui.runner.api.finding import find_run
 
@@ -219,7 +218,7 @@ class ManagingScreen(DisttuiScreen):
 
     @work(thread=True, group="sync", exclusive=True, exit_on_error=False)
     def action_sync(self) -> None:
-        """Sync all libraries that are shared by a repository, and report each result."""
+        """Sync all libraries that have a git repository, and report each result."""
         from disttui.runner.api.libraries import sync_libraries
         from disttui.runner.render.library import synced_lines
 
@@ -237,7 +236,7 @@ class ManagingScreen(DisttuiScreen):
 
     @work(group="ask")
     async def action_clean_up(self) -> None:
-        """Ask for an age, find older runs on the hosts, list them, and delete them once confirmed."""
+        """Ask for an age, list older runs on the hosts, and delete them once confirmed."""
         from disttui.runner.api.ending import old_runs, remove
         from disttui.runner.profile.fields import span as seconds
         from disttui.runner.render.stopping import forgotten, old_table

@@ -47,17 +47,17 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
 }  # fmt: skip
 
 LOOKED_AT = ("failed", "stopped", "done")
-"""Kinds of ends, the most important first."""
+"""Kinds of states of ended runs, the most important first."""
 _SHOWN = 8
-"""The most runs that a question names."""
+"""Maximum number of runs that a question names."""
 _BAR = 5
 """Cells of a run's progress bar."""
 CURVE = 24
-"""Cells of a curve of losses, where there is room."""
+"""Cells of a curve of losses, if there is room."""
 
 
 def news(runs: Sequence[RunRow], since: float, now: float) -> Content:
-    """What has happened to runs since a moment, failures first; empty if nothing has."""
+    """The runs that have ended since a unix time (s), failures first; empty if none has."""
     ended = [row for row in runs if row.over and (row.ended or 0.0) > since]
     ended.sort(key=lambda row: (LOOKED_AT.index(look(row.state).kind), -(row.ended or 0.0)))
     if not ended:
@@ -72,7 +72,7 @@ def news(runs: Sequence[RunRow], since: float, now: float) -> Content:
 
 
 def empty(inventory: Inventory, pane: str, *, read_only: bool) -> str:
-    """Text shown in a pane without rows."""
+    """The text of a pane without rows."""
     if not inventory.read:
         return "reading"
     if pane != "runs":
@@ -81,7 +81,7 @@ def empty(inventory: Inventory, pane: str, *, read_only: bool) -> str:
 
 
 def facts(inventory: Inventory, live: Mapping[str, HostNow], now: float) -> list[str]:
-    """Numbers of running, queued and unseen runs, those of others included, and of free GPUs."""
+    """The numbers of running, queued and unreachable runs, including other users', and of free GPUs."""
     runs = (*inventory.runs, *others(inventory, live, now))
     states = [row.state for row in runs if not row.over]
     apart = {state: states.count(state) for state in ("queued", "not seen")}
@@ -99,14 +99,14 @@ ORDERS: Mapping[str, Callable[[RunRow, float], Any]] = {
     "state": lambda row, now: (row.over, row.state, -row.started),
     "duration": lambda row, now: (-(_took(row, now) or 0.0), -row.started),
 }
-"""How runs can be ordered: by age running ones come first, by duration the longest."""
+"""Order of the runs → its sort key, from the run and the unix time; smaller keys come first."""
 HEADS = {"state": "state", "run": "name", "took": "duration", "when": "newest"}
 """Column → the order that a click on its head selects."""
 _TAGS = Column("tags", rank=3, most=24)
 
 
 def run_columns(inventory: Inventory, curve: int = CURVE) -> Sequence[Column]:
-    """The columns of the runs; with tags only if a run has any.
+    """The columns of the runs, with tags only if a run has any.
 
     Args:
         curve: Cells for the curve of the losses.
@@ -117,13 +117,13 @@ def run_columns(inventory: Inventory, curve: int = CURVE) -> Sequence[Column]:
 
 
 def host_columns(live: Mapping[str, HostNow]) -> Sequence[Column]:
-    """The columns of the hosts; those of GPUs only if a watched host has any."""
+    """The columns of the hosts, with those of GPUs only if a watched host has any."""
     host, *gpus, running, profiles = COLUMNS["hosts"]
     return [host, *(gpus if any(one.load and one.load.gpus for one in live.values()) else ()), running, profiles]
 
 
 def runs(inventory: Inventory, now: float, order: str = "newest", curve: int = CURVE) -> list[Row]:
-    """The runs in one of the ORDERS; equal ones with the newest first.
+    """Rows of the runs in one of the ORDERS; of equal ones, the newest comes first.
 
     Args:
         curve: Cells for the curve of the losses.
@@ -156,7 +156,7 @@ def _run_cells(row: RunRow, now: float, run: str, curve: int) -> list[Cell]:
 
 
 def _progress(row: RunRow, now: float) -> Cell:
-    """Its progress and remaining time; what it waits for; or why it failed."""
+    """A run's progress and remaining time, what it waits for, or why it failed."""
     if row.cause:
         return [(row.cause, "state--failed")]
     if row.state == "not seen":
@@ -177,7 +177,7 @@ def _progress(row: RunRow, now: float) -> Cell:
 
 
 def _took(row: RunRow, now: float) -> float | None:
-    """Seconds that it has run, as far as known; None if it has only waited."""
+    """Seconds for which a run has been running, as far as known; None if it was only queued."""
     if row.waited:
         return None
     until = row.ended or (now if row.state not in ENDED and row.state != "not seen" else row.seen)
@@ -185,7 +185,7 @@ def _took(row: RunRow, now: float) -> float | None:
 
 
 def profiles(inventory: Inventory) -> list[Row]:
-    """The profiles in the order of their libraries, which decides what a name means."""
+    """Rows of the profiles, in the order in which their libraries are searched for a name."""
     return [Row(str(row.path), _profile_cells(row)) for row in inventory.profiles]
 
 
@@ -204,10 +204,10 @@ def _hosts_of(row: ProfileRow) -> str:
 
 
 def hosts(inventory: Inventory, live: Mapping[str, HostNow]) -> list[Row]:
-    """Rows of the hosts, by name; this machine comes last.
+    """Rows of the hosts in the order of the inventory.
 
     Args:
-        live: The hosts that are watched.
+        live: Name → state of the watched hosts.
     """
     found, columns = [], host_columns(live)
     for row in inventory.hosts:
@@ -219,7 +219,7 @@ def hosts(inventory: Inventory, live: Mapping[str, HostNow]) -> list[Row]:
 
 
 def _load(name: str, host: HostNow | None) -> list[Cell]:
-    """Whether a host is reachable, and what its GPUs do."""
+    """The cells for a host's reachability and for the load of its GPUs."""
     shown = "this machine" if name == "local" else name
     if host is None:
         return [f"  {shown}", "", "", "", "", ""]
@@ -237,7 +237,7 @@ def _load(name: str, host: HostNow | None) -> list[Cell]:
 
 
 def _running(row: HostRow, host: HostNow | None) -> Cell:
-    """The runs on a host, and what others have leased there; or why it cannot be reached."""
+    """The runs on a host and other users' leases there, after the reason if it is unreachable."""
     parts: list[tuple[str, str]] = []
     for run in row.runs:
         seen = look(run.state)
@@ -251,14 +251,14 @@ def _running(row: HostRow, host: HostNow | None) -> Cell:
 
 
 def holder(lease: Lease) -> str:
-    """`bob's llama-7f3a`, `bob reserved`, `bob's llama-7f3a queued`."""
+    """A lease as text: `bob's llama-7f3a`, `bob reserved`, `bob's llama-7f3a queued`."""
     if lease["kind"] == "hand":
         return f"{lease['user']} reserved"
     return f"{lease['user']}'s {short(lease['run'])}" + " queued" * (lease["state"] == "waiting")
 
 
 def others(inventory: Inventory, live: Mapping[str, HostNow], now: float) -> tuple[RunRow, ...]:
-    """The unknown runs in the leases of the watched hosts, as those describe them."""
+    """The runs that are known only from leases on the watched hosts, as the leases describe them."""
     known = {row.run for row in inventory.runs}
     found: dict[str, RunRow] = {}
     for host in live.values():
@@ -280,7 +280,7 @@ def others(inventory: Inventory, live: Mapping[str, HostNow], now: float) -> tup
 
 
 def processes(row: ProfileRow) -> str:
-    """`2 × 4 = 8`, `8 + 6 = 14`, `auto`, `2 + auto`."""
+    """The processes per host as text: `2 × 4 = 8`, `8 + 6 = 14`, `auto`, `2 + auto`."""
     known = [each for each in row.processes if each is not None]
     if not known:
         return "auto"
@@ -302,12 +302,12 @@ def details(
     host: HostNow | None = None,
     chart: tuple[int, int] = (CURVE, 1),
 ) -> list[Point]:
-    """Everything known about a row, one item per point; paths under `home` begin with ~.
+    """Everything known about a row, one item per point; paths below `home` begin with ~.
 
     Args:
-        silent: Why the hosts of a run gave no answer when last queried.
-        host: The state of a host.
-        chart: Columns and rows for the losses of a run.
+        silent: For a run, why its hosts gave no answer when last queried.
+        host: For a host, its state.
+        chart: For a run, columns and rows of the chart of its losses.
     """
     if isinstance(row, HostRow):
         lines = _host_details(row, host)
@@ -358,7 +358,7 @@ def _run_details(
 
 
 def _chart(losses: Sequence[float], width: int, height: int) -> list[tuple[str, Content]]:
-    """The losses as an area over several lines, with the highest and the lowest at its side."""
+    """The losses as an area over several lines, labelled with the highest and the lowest."""
     shown, low, high = thinned(losses, width), min(losses), max(losses)
     lines = meters.area([loss - low for loss in shown], len(shown), height, high - low or 1.0)
     labels = [figure(high) or "", *[""] * (height - 2), figure(low) or ""]
@@ -366,7 +366,7 @@ def _chart(losses: Sequence[float], width: int, height: int) -> list[tuple[str, 
 
 
 def sparkline(values: Sequence[float], most: int = CURVE) -> str:
-    """One bar per value of at most so many, scaled from the lowest to the highest."""
+    """One bar per value for at most `most` of the values, scaled from the lowest to the highest."""
     values = thinned(values, most)
     low, high = min(values), max(values)
     steps = len(meters.LEVELS) - 1
@@ -413,7 +413,7 @@ def _gpu_words(host: HostNow, gpu: GpuLoad) -> str:
 
 
 def run_consequence(row: ProfileRow) -> str:
-    """The consequence of running it."""
+    """The consequence of running a profile."""
     shown = processes(row)
     number = {"auto": "as many processes as fit", "1": "1 process"}.get(shown, f"{shown} processes")
     here = row.hosts == ("local",)
@@ -422,7 +422,7 @@ def run_consequence(row: ProfileRow) -> str:
 
 
 def delete_consequence(chosen: Sequence[RunRow], home: str) -> str:
-    """The consequence of deleting runs, and where."""
+    """The consequence of deleting runs, with the places of their files."""
     lines = []
     for row in chosen[:_SHOWN]:
         by = "" if len({one.by for one in chosen}) == 1 else f", started by {row.by}"
@@ -436,7 +436,7 @@ def delete_consequence(chosen: Sequence[RunRow], home: str) -> str:
 
 
 def stop_consequence(row: RunRow) -> str:
-    """The consequence of stopping it."""
+    """The consequence of stopping a run."""
     at = f" at step {row.step:,}" if row.step is not None else ""
     return (
         f"Stops {amount(row.processes, 'process')} on {', '.join(row.hosts)}{at}: SIGTERM to let them save "
@@ -472,13 +472,13 @@ def _when(then: float, now: float) -> str:
 
 
 class WelcomeLine(NamedTuple):
-    """A line of the welcome."""
+    """A line of the welcome, for one key."""
 
     shown: str
-    """The key."""
+    """The key, as printed."""
     does: str
     action: str
-    """What the key does, as an action that the screen runs."""
+    """The action of the screen that the key runs."""
 
 
 STEPS = (
@@ -492,7 +492,7 @@ STEPS = (
 
 
 class Welcome(Static):
-    """A line for each step; a click on a line takes the step.
+    """The welcome: one line per step; a click on a line runs its action.
 
     Args:
         steps: The number of steps shown.

@@ -1,4 +1,4 @@
-"""The first screen: what runs, what has run, and what can be run."""
+"""The home screen: runs, profiles and hosts."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from disttui.runner.runs.watch import HostNow
 
 NEWEST = 12
-"""The most runs whose hosts are asked."""
+"""Maximum number of runs whose hosts are queried."""
 
 
 def ask_hosts(environ: Mapping[str, str], ssh_config: str | None, asked: set[str]) -> Mapping[str, str]:
-    """Ask as `disttui ps` does, and keep the answers; call it in a thread. Returns run → why there is no new state.
+    """Query the hosts as `disttui ps` does, and store the answers; blocks. Returns run → why there is no new state.
 
     Args:
-        asked: Ended runs whose hosts were asked for their newest checkpoint; grows.
+        asked: Ended runs whose hosts have been asked for their newest checkpoint; this function adds to it.
     """
     from disttui.runner.runs.registry import known_runs
 
@@ -77,7 +77,7 @@ def ask_hosts(environ: Mapping[str, str], ssh_config: str | None, asked: set[str
 
 
 def visit(environ: Mapping[str, str]) -> float:
-    """When the app was last used, 0: never; records this use."""
+    """Record that the app is used now; return the unix time (s) of the last use, or 0 if there was none."""
     path, last = user_folder("state", environ) / "visited", 0.0
     with suppress(OSError):
         last = path.stat().st_mtime
@@ -93,21 +93,21 @@ LOOK_AGAIN = 4.0
 ASK_AGAIN = 20.0
 """Seconds between two queries of the hosts of running runs; after 30 s without data a run is "not seen"."""
 WATCHED = 16
-"""The most hosts that are watched, each over a connection that is open while this screen is shown."""
+"""Maximum number of watched hosts, each with a connection that is open while this screen is shown."""
 PACE = 5.0
 """Seconds between two reports of a watched host."""
 PANES = ("runs", "profiles", "hosts")
 
 
 def _with_last(host: HostNow, last: HostNow | None) -> HostNow:
-    """A host's state, with its last report if it has sent none yet."""
+    """A host's state, with its previous report if it has sent none since it reconnected."""
     if last is None or host.heard is not None:
         return host
     return replace(host, load=last.load, leases=last.leases, heard=last.heard)
 
 
 class HomeScreen(ManagingScreen):
-    """Runs, profiles and hosts, each in a pane; on request the details of the row under the cursor."""
+    """Runs, profiles and hosts, each in a pane; optionally the details of the row under the cursor."""
 
     HELP = """Runs that this machine has started or attached to, the profiles that it can run, and the hosts that they
     name, with their GPUs and the runs of others. Runs continue without this screen. While it is shown, the hosts report
@@ -215,7 +215,7 @@ class HomeScreen(ManagingScreen):
         self._any_runs = True
         self._early: Timer | None = None
         self._since: float | None = None
-        """When this screen was last left; None: not read yet; 0: events since then were shown."""
+        """When the app was last used (unix time, s); None until it is read, 0 if never or once the news was shown."""
         self._visiting = threading.Lock()
         self._news = Content()
         self._feed: TopFeed | None = None
@@ -224,12 +224,12 @@ class HomeScreen(ManagingScreen):
         self._live: Mapping[str, HostNow] = {}
 
     def body(self) -> Iterable[Widget]:
-        """Yield welcome, panes, details and filter."""
+        """Yield the news, welcome, panes, details and filter."""
         self._tables = tables = [Table(rows.COLUMNS[pane], id=pane) for pane in PANES]
         for table in tables:
             table.add_class("pane")
             table.set_class(table.id == "runs", "-current")
-        # With little room, the other keys are in the footer.
+        # The short welcome has three steps; the footer shows the other keys.
         welcome = Welcome(head="PyTorch on several machines, over SSH", id="welcome"), Welcome(3, id="brief")
         yield Static(id="news")
         yield Vertical(*welcome, Tabs(), *tables, id="panes")
@@ -237,7 +237,7 @@ class HomeScreen(ManagingScreen):
         yield FilterLine()
 
     def on_mount(self) -> None:
-        """Read the runs, profiles and hosts, and again whenever they change."""
+        """Show the inventory, and read it and query the hosts regularly."""
         details = self.query_one("#details", Pages)
         details.border_title, details.can_focus = " details ", False
         self._show(self.disttui.inventory)
@@ -245,7 +245,7 @@ class HomeScreen(ManagingScreen):
         self._again = [self.set_interval(LOOK_AGAIN, self.read), self.set_interval(ASK_AGAIN, self._ask)]
 
     def on_screen_suspend(self) -> None:
-        """Stop the checks while another screen is shown: a change of a hidden screen repaints the shown one."""
+        """Stop the checks while another screen is shown, because a change of a hidden screen repaints the shown one."""
         self.remove_class("-behind")
         for timer in self._again:
             timer.pause()
@@ -255,7 +255,7 @@ class HomeScreen(ManagingScreen):
             self._show_news()
 
     def on_screen_resume(self) -> None:
-        """Start the checks after this screen is painted: at first, and after another screen was left."""
+        """Start the checks once this screen is painted, initially and after returning from another screen."""
         for timer in self._again:
             timer.resume()
         self.call_after_refresh(self.read)
@@ -272,7 +272,7 @@ class HomeScreen(ManagingScreen):
             self._watch([row.name for row in sorted(used, key=lambda row: not row.runs)[:WATCHED]])
 
     def _watch(self, names: Sequence[str]) -> None:
-        """Watch these hosts instead of those before."""
+        """Watch these hosts instead of the previous ones."""
         if set(names) == set(self._watched):
             return
         if self._feed is not None:
@@ -287,7 +287,7 @@ class HomeScreen(ManagingScreen):
         return TopFeed(self, names, None, self._quiet, PACE)
 
     def _quiet(self) -> Viewer:
-        """A viewer that asks nothing; called in a thread."""
+        """The viewer of this screen, which asks the user nothing; called in a thread."""
         from disttui.runner.api.viewer import Viewer
 
         if self._viewer is None:
@@ -297,14 +297,14 @@ class HomeScreen(ManagingScreen):
         return self._viewer
 
     def on_top_changed(self, message: TopChanged) -> None:
-        """Show the states of the watched hosts; a host that is connected again keeps what it last reported."""
-        if self._watched:  # else a late message, from before another screen was opened
+        """Show the states of the watched hosts; a reconnected host keeps its last report until it sends a new one."""
+        if self._watched:  # otherwise a late message, from before another screen was opened
             live = [host for host in message.hosts if host.name in self._watched]
             self._live = {host.name: _with_last(host, self._live.get(host.name)) for host in live}
             self._show(self.disttui.inventory)
 
     def _ask(self) -> None:
-        """Ask the hosts of the newest runs, in a daemon thread."""
+        """Query the hosts of the newest runs in a daemon thread, unless a query is running."""
         if not self._asking:
             self._asking = True
             threading.Thread(target=self._ask_hosts, name="ask", daemon=True).start()
@@ -325,12 +325,12 @@ class HomeScreen(ManagingScreen):
 
     @work(thread=True, exclusive=True, group="inventory")
     def read(self, anew: bool = False) -> None:
-        """Read the inventory if something on the disk has changed."""
+        """Read the inventory if something on disk has changed, a run has become stale, or `anew` is set."""
         environ = self.disttui.environ
         seen = fingerprint(environ)
         if anew or seen != self._print or self.disttui.inventory.stale(now()):
             inventory = read_inventory(environ, now(), self.disttui.ssh_config, self._take_runs)
-            with self._visiting:  # a reading that is taking its time is followed by another one
+            with self._visiting:  # the next read may begin before a slow one has ended
                 if self._since is None:
                     self._since = visit(environ)
                     self.disttui.at_end.append(partial(visit, environ))
@@ -344,7 +344,7 @@ class HomeScreen(ManagingScreen):
             self.call_later(self._wait_for_profiles, runs)
 
     def _wait_for_profiles(self, runs: tuple[RunRow, ...]) -> None:
-        """Show the runs without the profiles if these take long."""
+        """Show the runs without the profiles if reading the profiles takes more than a second."""
         self._early = self.set_timer(1.0, lambda: self._take(replace(self.disttui.inventory, runs=runs)))
 
     def _take(self, inventory: Inventory) -> None:
@@ -359,7 +359,7 @@ class HomeScreen(ManagingScreen):
         facts = rows.facts(inventory, self._live, now())
         self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
         self.set_class(inventory.newcomer and not self._runs, "-newcomer")
-        self.set_class(inventory.newcomer and bool(self._runs), "-guest")  # others run something on these hosts
+        self.set_class(inventory.newcomer and bool(self._runs), "-guest")  # other users' runs are on these hosts
         for pane in PANES:
             self._table(pane).say_where_empty(rows.empty(inventory, pane, read_only=self.disttui.read_only))
         self._show_runs(inventory)
@@ -378,7 +378,7 @@ class HomeScreen(ManagingScreen):
                 self.notify(problem, severity="warning")
 
     def _show_news(self) -> None:
-        """Show what has happened since the last visit."""
+        """Show the runs that have ended since the last visit."""
         words = rows.news(self.disttui.inventory.runs, self._since, now()) if self._since else Content()
         if words != self._news:
             self._news = words
@@ -395,7 +395,7 @@ class HomeScreen(ManagingScreen):
 
     @property
     def _runs(self) -> tuple[RunRow, ...]:
-        """Known runs, and others on the watched hosts."""
+        """The known runs, and others on the watched hosts."""
         inventory = self.disttui.inventory
         return (*inventory.runs, *rows.others(inventory, self._live, now()))
 
@@ -420,7 +420,7 @@ class HomeScreen(ManagingScreen):
 
     @property
     def chosen(self) -> Sequence[RunRow]:
-        """The marked runs, or else the one under the cursor; none in another pane."""
+        """The marked runs, or else the one under the cursor; empty in the other panes."""
         table = self._here
         keys = (table.marked or {table.key}) if table.id == "runs" else set()
         return [row for row in self.disttui.inventory.runs if row.run in keys]
@@ -432,7 +432,7 @@ class HomeScreen(ManagingScreen):
         return row if isinstance(row, ProfileRow) else None
 
     def action_mark(self) -> None:
-        """Mark or unmark the run under the cursor, and go to the next."""
+        """Toggle the mark of the run under the cursor, and go to the next run."""
         self._table("runs").mark()
         self._show_titles(self.disttui.inventory)
         self.refresh_bindings()
@@ -539,13 +539,13 @@ class HomeScreen(ManagingScreen):
 
     @work(thread=True, group="adopt", exclusive=True, exit_on_error=False)
     def _open_foreign(self, row: RunRow) -> None:
-        """Store a run that was started elsewhere and open it; of a run that may not be read, show the hosts."""
+        """Register a run that was started elsewhere and open it; if it cannot be read, open its hosts."""
         from disttui.runner.api.finding import adopt
         from disttui.runner.runs.places import chosen
 
         app = self.disttui
         try:
-            # Two words: a single one may be a profile.
+            # Two names, because a single one may be that of a profile.
             place, *_ = chosen((row.hosts[0], "local"), None, app.environ)
             run = adopt(app.viewer(), row.run, place.host.label()).run
         except DisttuiError as error:
@@ -558,7 +558,7 @@ class HomeScreen(ManagingScreen):
         self.disttui.router.open_wizard()
 
     def action_begin(self) -> None:
-        """Open the profile under the cursor of the profiles."""
+        """Open the selected profile."""
         self.action_show_pane("profiles")
         self._table("profiles").action_open()
 
@@ -573,7 +573,7 @@ class HomeScreen(ManagingScreen):
 
     @work(group="ask")
     async def action_run(self) -> None:
-        """Ask, then let the wizard check the hosts and launch."""
+        """Rerun the run under the cursor, or run the profile once confirmed, after the wizard's checks."""
         row = self._row
         if isinstance(row, RunRow):
             await self._run_again(row.run)
@@ -584,7 +584,7 @@ class HomeScreen(ManagingScreen):
 
     @work(group="ask")
     async def action_resume(self) -> None:
-        """Show the form of an ended run, with its newest checkpoint chosen."""
+        """Open the form to rerun an ended run, with its newest checkpoint selected."""
         if isinstance(self._row, RunRow):
             await self._run_again(self._row.run, resume=True)
 
@@ -593,7 +593,7 @@ class HomeScreen(ManagingScreen):
             self.disttui.router.open_pull(self._row.run)
 
     async def _run_again(self, run: str, *, resume: bool = False) -> None:
-        from disttui.runner.runs.registry import find_run  # slow to import, like the next ones
+        from disttui.runner.runs.registry import find_run  # slow to import, like the next module
         from disttui.tui.run.again import run_again
 
         try:
@@ -628,7 +628,7 @@ class HomeScreen(ManagingScreen):
         self._here.focus()
 
     def action_clear(self) -> None:
-        """Clear the filter; without one, the marks."""
+        """Clear the filter, or the marks if there is no filter."""
         if not self.query_one(FilterLine).drop():
             self._table("runs").unmark()
             self._show_titles(self.disttui.inventory)
@@ -639,18 +639,18 @@ class HomeScreen(ManagingScreen):
         self.read(True)
 
     def action_pane(self, by: int) -> None:
-        """Go to the pane `by` further."""
+        """Go `by` panes forward."""
         shown = self._visitable
         here = str(self._here.id)
         self.action_show_pane(shown[(shown.index(here) + by) % len(shown) if here in shown else 0])
 
     @property
     def _visitable(self) -> Sequence[str]:
-        """The panes with rows: a newcomer has no runs."""
+        """The panes that can be visited: a newcomer has no runs."""
         return PANES[1:] if self.has_class("-newcomer") else PANES
 
     def action_show_pane(self, pane: str) -> None:
-        """Go to a pane; if there is room for only one, show it."""
+        """Focus a pane, and show it if there is room for only one."""
         for table in self._tables:
             table.set_class(table.id == pane, "-current")
         self._table(pane).focus()

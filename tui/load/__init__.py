@@ -1,1 +1,1 @@
-"""The load of hosts: where it comes from, and how it is drawn; for all screens that show it."""
+"""The load of hosts: its source, and its drawing for all screens."""

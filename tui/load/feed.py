@@ -1,4 +1,4 @@
-"""All hosts as one immutable snapshot per second, made in threads."""
+"""Immutable snapshots of all hosts, posted from threads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from disttui.runner.runs.watch import HostNow, HostsWatch
 
 PACE = 1.0
-"""Seconds between two snapshots; a changed state (a host connected, or lost) is posted sooner."""
+"""Seconds between two snapshots; a changed state (a host connected or lost) is posted sooner."""
 SOON = 0.1
 SPAN = 180
-"""The least samples that a curve shows, if there is room."""
+"""Minimum number of samples that a curve covers, as far as KEEP allows."""
 KEEP = 600
-"""Samples kept of each host and GPU."""
+"""Number of samples kept of each host and GPU."""
 
 
 class TopChanged(Message):
@@ -50,8 +50,8 @@ class TopFeed:
     """Watches hosts and posts `TopChanged` to a screen.
 
     Args:
-        words: Hosts or a profile by name; none: all hosts in view.
-        profile: The file of a profile, instead of words.
+        words: Names of hosts, or of a profile; empty for all hosts in view.
+        profile: The file of a profile, instead of `words`.
         viewer: Makes the viewer; called in a thread.
         pace: Seconds between two snapshots.
     """
@@ -71,10 +71,10 @@ class TopFeed:
         self._news = threading.Event()
         self._closed = threading.Event()
         self.watch: HostsWatch | None = None
-        """None until the hosts are known."""
+        """The watch of the hosts; None until they are known."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that watches the hosts."""
         threading.Thread(target=self._work, name="top", daemon=True).start()
 
     def close(self) -> None:
@@ -104,14 +104,14 @@ class TopFeed:
             if now_states != states or time.monotonic() - posted >= self._pace:
                 posted, states = time.monotonic(), now_states
                 self._target.post_message(TopChanged(hosts, time.time()))
-            # Hosts report at any moment: reports within one second are combined.
+            # Hosts report independently of each other, so reports that arrive close together are combined.
             self._closed.wait(SOON)
             self._news.wait(self._pace)
         watch.close()
 
 
 class LoadHistory:
-    """The last minutes of every host and GPU, kept by the screen."""
+    """The newest KEEP samples of every figure of every host and GPU."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int | None, str], deque[float | None]] = {}
@@ -119,7 +119,6 @@ class LoadHistory:
         self._last: dict[str, float] = {}
 
     def take(self, hosts: Sequence[HostNow]) -> None:
-        """Add the new samples."""
         for host in hosts:
             load = host.load
             if load is None or self._last.get(host.name) == load.t:
@@ -136,9 +135,9 @@ class LoadHistory:
                 self._put(host.name, gpu.index, "temperature", gpu.temp)
 
     def columns(self, host: str, gpu: int | None, what: str, width: int) -> list[float | None]:
-        """Means of the newest samples for `width` columns of `step(width)` samples each, the newest last.
+        """Means of the newest samples in up to `width` columns of `step_of(width)` samples each, the newest last.
 
-        A column keeps its samples while it moves: only the last one changes from second to second.
+        Samples stay in their column as it moves to the left; only the last column changes with each sample.
         """
         key = (host, gpu, what)
         values, step = list(self._rows.get(key, ())), step_of(width)
@@ -158,7 +157,7 @@ class LoadHistory:
 
 
 def step_of(width: int) -> int:
-    """Samples per column, so that `width` columns cover some minutes."""
+    """Samples per column, so that `width` columns cover SPAN samples, but no more than KEEP."""
     return max(1, min(KEEP // max(1, width), -(-SPAN // max(1, width))))
 
 
@@ -168,5 +167,5 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def percent(used: float | None, total: float | None) -> float | None:
-    """A share in percent."""
+    """A share in percent; None if a value is unknown or the total is 0."""
     return None if used is None or not total else 100 * used / total

@@ -1,4 +1,4 @@
-"""Bars, small curves and numbers of fixed width, the same in all panes of `top`; sums over GPUs, leases. Pure."""
+"""Bars, small curves, numbers of fixed width, sums over GPUs, and leases, for all views of the load. No I/O."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from disttui.runner.runs.watch import HostNow
 
 Paint = Callable[[str], Style]
-"""Maps the name of a component class to its colours."""
+"""Maps the name of a component class to its style."""
 LEVELS = "▁▂▃▄▅▆▇"
-"""Without the full block, which would touch the row above."""
+"""Bars of rising height, without the full block, which would touch the row above."""
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "not seen": "not seen"}
 """State of a host → a word that `disttui.tui.theme.look` knows."""
@@ -42,14 +42,14 @@ def bar(percent: float | None, width: int, paint: Paint) -> list[Piece]:
 
 
 def strip(percent: float, width: int, paint: Paint) -> list[Piece]:
-    """The bar alone, in steps of half a cell."""
+    """A bar without its number, in steps of half a cell."""
     halves = round(max(0.0, min(1.0, percent / 100)) * width * 2)
     full = "━" * (halves // 2) + ("╸" if halves % 2 else "")
     return [(full, paint(ramp(percent / 100))), ("─" * (width - len(full)), paint("top--rest"))]
 
 
 def level(percent: float | None, paint: Paint) -> Piece:
-    """One cell for a load, which its height and colour show."""
+    """One cell that shows a load by height and colour."""
     if percent is None:
         return "·", paint("top--quiet")
     glyph, css = level_of(percent)
@@ -63,13 +63,13 @@ def level_of(percent: float) -> tuple[str, str]:
 
 
 def curve(values: Sequence[float | None], width: int, top: float, style: Style) -> Piece:
-    """Values as one row of levels, flush right."""
+    """Values as one row of levels, flush right; `top` is the value of the highest level."""
     shown = "".join(" " if value is None else LEVELS[_step(value / top, len(LEVELS))] for value in values[-width:])
     return f"{shown:>{width}}", style
 
 
 def area(values: Sequence[float | None], width: int, height: int, top: float) -> list[str]:
-    """Values as columns of `height` rows, the uppermost row first, flush right."""
+    """Values as columns of `height` rows, flush right; the top row, which ends at the value `top`, comes first."""
     eighths = [0 if value is None else max(1, min(height * 8, round(value / top * height * 8))) for value in values]
     eighths = [0] * (width - len(eighths)) + eighths[-width:]
     return ["".join(_EIGHTHS[max(0, min(8, one - 8 * row))] for one in eighths) for row in range(height - 1, -1, -1)]
@@ -80,12 +80,12 @@ def _step(share: float, steps: int) -> int:
 
 
 def size(value: float | None) -> str:
-    """Bytes in five cells: `61.2G`, ` 640M`, `  –  `."""
+    """Bytes in five cells, with binary prefixes: `61.2G`, ` 640M`, `    –`."""
     return _short(value, 1024.0, "BKMGTP")
 
 
 def rate(value: float | None) -> str:
-    """Bytes a second in five cells, in steps of a thousand as networks count."""
+    """Bytes per second in five cells, with decimal prefixes, as is usual for networks."""
     return _short(value, 1000.0, "BkMGTP")
 
 
@@ -101,7 +101,7 @@ def _short(value: float | None, step: float, units: str) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """Text cut or padded to a width in cells, with an ellipsis if cut; also for double-width characters."""
+    """Cut or pad a text to a width in cells, with an ellipsis if cut; handles double-width characters."""
     if text.isascii():
         return text.ljust(width) if len(text) <= width else text[: max(0, width - 1)] + "…"[:width]
     if cell_len(text) <= width:
@@ -110,24 +110,24 @@ def fit(text: str, width: int) -> str:
 
 
 def mean(load: Load | None, name: str) -> float | None:
-    """The mean over all GPUs that report it."""
+    """The mean of a figure over all GPUs that report it; None if none does."""
     known = _each(load, name)
     return sum(known) / len(known) if known else None
 
 
 def total(load: Load | None, name: str) -> float | None:
-    """The sum over all GPUs that report it."""
+    """The sum of a figure over all GPUs that report it; None if none does."""
     known = _each(load, name)
     return sum(known) if known else None
 
 
 def gpu_memory(load: Load | None) -> float | None:
-    """Used share of all GPUs' memory, in percent."""
+    """The used share of all GPUs' memory, in percent."""
     return percent(total(load, "mem_used"), total(load, "mem_total"))
 
 
 def hottest(load: Load | None) -> float | None:
-    """°C of the hottest GPU."""
+    """The temperature of the hottest GPU, in °C."""
     return max(_each(load, "temp"), default=None)
 
 
@@ -136,7 +136,7 @@ def _each(load: Load | None, name: str) -> list[float]:
 
 
 def sort_key(load: Load | None, name: str) -> float:
-    """A figure of the host to sort by; -1: unknown."""
+    """A figure of a host as a sort key; -1 if it is unknown."""
     value = getattr(load, name) if load else None
     return -1.0 if value is None else float(value)
 
@@ -152,24 +152,24 @@ def lease_of(host: HostNow, gpu: int) -> Lease | None:
 
 
 def lease_words(host: HostNow, lease: Lease) -> str:
-    """`alice's llama-7f3a, 41 % done, about 3 h left`."""
+    """A lease as text: `alice's llama-7f3a, 41 % done, about 3 h left`."""
     return who_has(lease, _now(host))
 
 
 def other_leases(host: HostNow) -> list[str]:
-    """The leases of no GPU that is shown: `bob reserved the whole host until released`."""
+    """The leases that include no known GPU, as texts: `bob reserved the whole host until released`."""
     shown = {gpu.index for gpu in host.load.gpus} if host.load else set()
     others = (one for one in _held(host) if not shown & set(one["gpus"] or ()) and not (shown and one["gpus"] is None))
     return [holder(one, _now(host)) for one in others]
 
 
 def leased(host: HostNow) -> int:
-    """The number of its GPUs that are leased."""
+    """The number of a host's GPUs that are leased."""
     return sum(lease_of(host, gpu.index) is not None for gpu in host.load.gpus) if host.load else 0
 
 
 def _now(host: HostNow) -> float:
-    """Unix time of the host, as last heard."""
+    """The time (unix time, s) of a host's last report, or of its last change of state if it has sent none."""
     return host.load.t if host.load else host.since
 
 

@@ -1,4 +1,4 @@
-"""The log viewer over mirrored files: `LogView(LogSources(mirror, names))`."""
+"""The viewer for mirrored logs: `LogView(LogSources(mirror, names))`."""
 
 from disttui.tui.log.engine import Older
 from disttui.tui.log.search import Pattern

@@ -1,4 +1,4 @@
-"""The bytes of one line → safe text with its colours. The same text as `runner.text.LineMaker` makes of them."""
+"""Converts the bytes of a line to safe text with colours; the text is the same as that of `runner.text.LineMaker`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from disttui.runner.text import SEQUENCE, UNSAFE
 from disttui.runner.text.masking import masked
 
 Run = tuple[str, Style | None]
-"""A piece of text in one style; None: the default style."""
+"""A piece of text in one style; None is the default style."""
 
 _SGR = re.compile(r"(?:\x1b\[|\x9b)([0-9;:]*)m")
 _STEERS = re.compile("[\r\x1b\x9b]")
@@ -24,7 +24,7 @@ def safe_text(raw: bytes) -> str:
 
 
 def runs(raw: bytes) -> list[Run]:
-    """The text of a line in pieces of one style each: carriage returns folded as a terminal does, tabs kept."""
+    """The text of a line in pieces of one style each; folds carriage returns as a terminal does, and keeps tabs."""
     text = raw.decode("utf-8", "replace")
     if text.isascii() and text.isprintable():
         return [(masked(text), None)] if text else []
@@ -37,7 +37,7 @@ def runs(raw: bytes) -> list[Run]:
 
 @lru_cache(1024)
 def _kept(style: Style) -> Style | None:
-    """The colours and attributes that are shown of a style; None without any."""
+    """The colours and attributes of a style that are shown; None if there are none."""
     color, bgcolor = (None if one is None or one.is_default else one for one in (style.color, style.bgcolor))
     # Blinking and concealed text are ignored on purpose: text from a host must not flicker or hide.
     kept = Style(
@@ -48,7 +48,7 @@ def _kept(style: Style) -> Style | None:
 
 
 def _styled(text: str) -> list[Run]:
-    """Split text at its sequences; of these, rich applies the SGR ones, and ignores malformed parameters."""
+    """Split text at its escape sequences; rich applies the SGR ones, and ignores malformed parameters."""
     pieces: list[Run] = []
     decoder, look, at = AnsiDecoder(), None, 0
     for sequence in SEQUENCE.finditer(text):

@@ -1,4 +1,4 @@
-"""The known contents of a log: the lines to show, their texts, and their ranks."""
+"""The contents of a log as far as they are known: the lines to show, their texts, and their ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from disttui.tui.log.sources import Blame, place_at
 from disttui.tui.log.view import TAIL, Lines
 
 SHOWN = 4096
-"""The most characters shown of a line; copying takes all of them."""
+"""Maximum number of characters shown of a line; copying takes all of them."""
 CUT = Style(italic=True, dim=True)
 
 
@@ -39,13 +39,13 @@ class PaintedLine:
         self._breaks: tuple[int, list[int]] = (0, [])
 
     def breaks(self, width: int) -> list[int]:
-        """The start of each of its screen rows, in characters, and its end."""
+        """The start of each screen row of the wrapped line, in characters, and the end of the line."""
         if self._breaks[0] != width:
             self._breaks = (width, self._break(max(1, width)))
         return self._breaks[1]
 
     def height(self, width: int) -> int:
-        """Screen rows that it takes when wrapped."""
+        """Number of screen rows of the wrapped line."""
         return len(self.breaks(width)) - 1
 
     def _break(self, width: int) -> list[int]:
@@ -62,7 +62,7 @@ class PaintedLine:
         return [*breaks, length]
 
     def segments(self, begin: int, end: int, marks: Sequence[tuple[int, int, Style]]) -> list[Segment]:
-        """The characters from `begin` to `end`, with `marks` over their own colours."""
+        """The characters from `begin` to `end`; the styles of `marks` (begin, end, style) override their own."""
         cuts = {begin, end}
         cuts.update(edge for low, high, _ in marks for edge in (low, high) if begin < edge < end)
         found: list[Segment] = []
@@ -79,12 +79,12 @@ class PaintedLine:
         return found
 
     def wrapped(self, part: int, width: int, marks: Sequence[tuple[int, int, Style]]) -> list[Segment]:
-        """One of its screen rows, `width` cells wide."""
+        """Screen row number `part` of the wrapped line, padded to `width` cells."""
         begin, end = self.breaks(width)[part : part + 2]
         return self._padded(self.segments(begin, end, marks), end - begin, width)
 
     def scrolled(self, x: int, width: int, marks: Sequence[tuple[int, int, Style]]) -> list[Segment]:
-        """The part from cell `x` on, `width` cells wide; `›` marks a line that continues."""
+        """The part that starts at cell `x`, `width` cells wide; `›` marks a line that continues."""
         more = self.cells > x + width
         shown = width - more
         if self.ascii:
@@ -126,22 +126,22 @@ def _expand(whole: list[Run]) -> list[Run]:
 
 
 DECODED = 2048
-"""The most lines kept as decoded text."""
+"""Maximum number of lines kept as decoded text."""
 
 
 class Contents:
     """The lines of a log at one moment, and the ranks to blame.
 
     Args:
-        height: Screen rows that the line at a place takes.
+        height: Returns the number of screen rows of the line at a place.
     """
 
     def __init__(self, progress: SearchProgress, height: Callable[[int], int]) -> None:
         self.progress = progress
         self.until = math.inf
-        """Lines after this unix time are not shown, if their times are known."""
+        """Unix time (s) after which lines are hidden, if their times are known."""
         self.upto = TAIL
-        """The first place that is not shown because of `until`."""
+        """The first place that is hidden because of `until`."""
         self.blame = Blame()
         self.failing: frozenset[int] = frozenset()
         """Entries of the lines where the culprits failed."""
@@ -165,7 +165,7 @@ class Contents:
         ranks = self.choice.ranks
         labels = [source.label for source in log.sources if ranks is None or source.rank in ranks]
         self.prefixed = len(set(labels)) > 1
-        """Whether lines begin with host and rank, because there are several."""
+        """Whether lines begin with host and rank, because there are several ranks."""
         self.label_width = max(map(len, labels)) if self.prefixed else 0
 
     @property
@@ -185,12 +185,11 @@ class Contents:
         return line
 
     def source(self, place: int) -> LogSource:
-        """The source of a line."""
         log = self.progress.work.log
         return self._tails[place - TAIL][0] if place >= TAIL else log.source_of(log.order.items[place])
 
     def role(self, place: int) -> str:
-        """The mark for a line's rank: failed, awaited, victim, or empty."""
+        """The role of a line's rank: "failed", "blocking", "victim", or empty."""
         blame = self.blame
         if blame.attempt != self.progress.work.log.attempt:
             return ""

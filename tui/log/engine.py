@@ -1,6 +1,6 @@
-"""The thread behind a log view: reads and searches new lines, and reports a few times per second at most.
+"""The thread behind a log view: reads and searches new lines, and reports at most a few times per second.
 
-Also the lines that a mirror lacks before the start of a log, and how a view keeps its position when they arrive.
+Also requests the beginnings of logs that a mirror lacks, and keeps the position of a view when they arrive.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from disttui.tui.log.sources import AttemptLog, LogSources
 from disttui.tui.log.view import TAIL, LogViewState
 
 SLICE = 0.02
-"""The most seconds for one kind of work before the next kind."""
+"""Maximum seconds for one kind of work before the next."""
 PATIENCE = 0.08
 """Seconds that a new filter may take before its first results are shown."""
 TAILS = 8
-"""The most unfinished lines shown."""
+"""Maximum number of unfinished lines shown."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Work:
 
 @dataclass(frozen=True)
 class SearchProgress:
-    """What is known at one moment."""
+    """The state of the engine's work at one moment."""
 
     work: Work
     total: int
-    """Number of lines of all ranks."""
+    """Number of lines over all ranks."""
     count: int
     """Number of rows that pass the filter."""
     hits: int
@@ -57,12 +57,12 @@ class Engine:
 
     Args:
         work: The first work; `set` changes it.
-        tell: Takes reports; called in the engine's thread.
+        tell: Called with reports, in the engine's thread.
     """
 
     def __init__(self, work: Work, tell: Callable[[SearchProgress], None]) -> None:
         self.pace = 10.0
-        """The most reports per second."""
+        """Maximum number of reports per second."""
         self._work = work
         self._tell = tell
         self._wake = threading.Event()
@@ -96,7 +96,7 @@ class Engine:
                 busy = self._turn(work)
                 self._report(work)
             except OSError:
-                # The mirror was deleted, or its disk is gone: keep the lines shown, it may come back.
+                # The mirror was deleted, or its disk is gone; keep the lines shown, because it may come back.
                 busy = False
             self._quiet = 0 if busy else self._quiet + 1
             if busy:
@@ -158,10 +158,10 @@ class Engine:
 
 
 class Reading:
-    """Keeps the engine's work equal to what a view wants.
+    """Keeps the engine's work in line with a view.
 
     Args:
-        tell: Takes reports; called in the engine's thread.
+        tell: Called with reports, in the engine's thread.
     """
 
     def __init__(self, sources: LogSources, tell: Callable[[SearchProgress], None]) -> None:
@@ -172,7 +172,6 @@ class Reading:
 
     @property
     def log(self) -> AttemptLog:
-        """The attempt that is read."""
         return self.work.log
 
     @property
@@ -184,8 +183,8 @@ class Reading:
         """Read what a view needs.
 
         Args:
-            start: The place where a new search begins; None: continue the present search.
-            log: Another attempt.
+            start: The place where a new search begins; None continues the current search.
+            log: The log of another attempt to switch to.
         """
         was = self.work
         log = log or was.log
@@ -196,11 +195,11 @@ class Reading:
             begin = start if start is not None else find.start if find and log is was.log else 0
             find = _finder(view, log, begin)
         if not same or find is not was.find:
-            # Otherwise the engine's last report, on the same work, would count as the answer to another request.
+            # Not for equal work: the engine would take its last report for the answer, and send no new one.
             self._take(Work(log, rows, find))
 
     def replace(self, view: LogViewState, new: Work) -> None:
-        """Continue with work that another thread has done, and with the view's search in it."""
+        """Continue with work that another thread has done, and search it for the view's pattern."""
         self._take(Work(new.log, new.rows, _finder(view, new.log, 0)))
 
     def _take(self, work: Work) -> None:
@@ -208,12 +207,12 @@ class Reading:
         self.engine.set(work)
 
     def lacking(self, ranks: frozenset[int] | None) -> list[LogSource]:
-        """The logs of these ranks (None: of all) whose beginnings are only on their hosts."""
+        """The logs of these ranks, or of all if None, whose beginnings are only on their hosts."""
         return [one for one in self.log.sources if one.index.base and (ranks is None or one.rank in ranks)]
 
 
 def _finder(view: LogViewState, log: AttemptLog, begin: int) -> Rows | None:
-    """The search for the view's pattern, from a place on."""
+    """The search for the view's pattern from a place on; None without a pattern."""
     if view.find is None:
         return None
     patterns = (*view.choice.patterns, view.find)
@@ -221,7 +220,7 @@ def _finder(view: LogViewState, log: AttemptLog, begin: int) -> Rows | None:
 
 
 LEAST = 4 << 20
-"""The least bytes of all logs together per request; more if more is held, so that each request doubles that."""
+"""Minimum bytes per request, for all logs together; if the mirror has more, a request doubles that."""
 NEAR = 50_000
 """Lines around the expected place that are searched first."""
 
@@ -232,15 +231,15 @@ class Older:
 
     node: int
     name: str
-    """Its name on the host: `attempt-1/rank-0.log`."""
+    """Its name on the host, such as `attempt-1/rank-0.log`."""
     start: int
     """Offset of the first byte in the mirror."""
     upto: int
-    """Fetch from here on."""
+    """Offset of the first byte to fetch."""
 
 
 def wanted(lacking: Sequence[LogSource]) -> tuple[Older, ...]:
-    """The next parts to request of logs whose beginnings are only on their hosts."""
+    """The next parts to request of these logs, whose beginnings are only on their hosts."""
     held = sum(source.index.size - source.index.base for source in lacking)
     each = max(LEAST, held) // len(lacking)
     return tuple(_older(source, each) for source in lacking)
@@ -252,7 +251,7 @@ def _older(source: LogSource, length: int) -> Older:
 
 
 def read_anew(log: AttemptLog, choice: LogFilter, cancelled: Callable[[], bool]) -> SearchProgress | None:
-    """Read all of a log as it is now, and filter it; None if cancelled."""
+    """Read all of a log as it is now, and filter it; return None if cancelled."""
     rows = Rows(log, choice)
     while not log.settled or rows.step():
         if cancelled():

@@ -1,4 +1,4 @@
-"""Where the lines of one growing log file begin. The text itself stays on disk."""
+"""The offsets of the lines of a growing log file; the text stays on disk."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from disttui.runner.protocol.regular import regular
 from disttui.runner.text import LINE_LIMIT
 
 CHUNK = 256 * 1024
-"""Bytes read at once: small enough that no step holds the interpreter for long."""
+"""Maximum bytes per read: small enough that no step holds the interpreter for long."""
 
 KEPT = 4 * 1024
-"""Bytes of the last chunk that stay in memory: lines that have just come are drawn from there."""
+"""Bytes of the last chunk that stay in memory: the newest lines are drawn from there."""
 
 _CONTROLS = bytes({*range(9), *range(11, 32), 127})
 
@@ -25,11 +25,11 @@ _CONTROLS = bytes({*range(9), *range(11, 32), 127})
 class LineIndex:
     """The offsets of the lines of one file, eight bytes each.
 
-    A line longer than `LINE_LIMIT` continues as a line of its own, as everywhere in disttui.
+    A line longer than `LINE_LIMIT` is split into several, as everywhere in disttui.
 
     Args:
         path: The file; it may not exist yet.
-        base: Offset of the first byte that is held; the file is sparse before it.
+        base: Offset of the first mirrored byte; the file is sparse before it.
     """
 
     def __init__(self, path: Path, base: int = 0) -> None:
@@ -37,7 +37,7 @@ class LineIndex:
         self.base = base
         self.inode = 0
         self.starts = array("Q", [base])
-        """Start of every whole line, then that of the unfinished one."""
+        """Offset of every whole line, then that of the unfinished one."""
         self.scanned = base
         """Offset up to which the bytes were scanned."""
         self.size = 0
@@ -46,7 +46,7 @@ class LineIndex:
         self._kept = (base, b"")
 
     def __len__(self) -> int:
-        """Whole lines."""
+        """Number of whole lines."""
         return len(self.starts) - 1
 
     @property
@@ -55,7 +55,7 @@ class LineIndex:
         return self.scanned < self.size
 
     def look(self) -> bool:
-        """Update the file's size; False if the file was replaced."""
+        """Update the file's size; return False if the file was replaced or truncated."""
         try:
             found = self.path.stat()
         except OSError:
@@ -68,14 +68,14 @@ class LineIndex:
         return True
 
     def grow(self) -> bool:
-        """Scan one more chunk; False if there was none."""
+        """Scan one more chunk; return False if there was none."""
         data = self._read(self.scanned, CHUNK)
         if not data:
             self.size = self.scanned
             return False
         *lines, _ = data.split(b"\n")
         ends = array("Q", map(add, accumulate(map(len, lines)), count(self.scanned + 1)))
-        # A chunk's first line together with the unfinished one before it can also exceed the limit.
+        # The first line of a chunk may exceed the limit together with the unfinished line before it.
         if ends and ends[0] - self.starts[-1] <= LINE_LIMIT and max(map(len, lines)) <= LINE_LIMIT:
             self.starts.extend(ends)
         else:
@@ -92,13 +92,13 @@ class LineIndex:
         return True
 
     def plain(self, first: int, last: int) -> bool:
-        """Whether the bytes of lines `first` to `last` are their text as it is shown: printable ASCII and tabs."""
+        """Whether lines `first` up to but not including `last` are shown as they are: printable ASCII and tabs."""
         begin, end = self.starts[first], self.starts[last]
         near = bisect_right(self._special, (begin, 0))
         return not any(low < end and high > begin for low, high in self._special[max(0, near - 1) : near + 1])
 
     def finish(self) -> None:
-        """Make a line of the unfinished one: the file will not grow."""
+        """Count the unfinished line as a whole one, because the file will not grow."""
         if self.scanned > self.starts[-1]:
             self.starts.append(self.scanned)
 
@@ -122,18 +122,18 @@ class LineIndex:
         return [data[a:b].removesuffix(b"\n") for a, b in pairwise(bounds)]
 
     def tail(self) -> bytes:
-        """The unfinished line, empty if the last one is whole."""
+        """The bytes of the unfinished line; empty if the last line is whole."""
         span = (self.starts[-1], self.scanned)
         if self._tail[0] != span:
             self._tail = (span, self._read(span[0], span[1] - span[0]))
         return self._tail[1]
 
     def line_at(self, offset: int) -> int:
-        """The number of the line that holds the byte at `offset`."""
+        """The number of the line that contains the byte at `offset`."""
         return bisect_right(self.starts, offset) - 1
 
     def offsets(self, first: int, last: int) -> Sequence[int]:
-        """Where lines `first` to `last` begin."""
+        """The offsets of lines `first` up to but not including `last`."""
         return self.starts[first:last]
 
     def _cut(self, end: int) -> None:
@@ -144,7 +144,7 @@ class LineIndex:
         begin, kept = self._kept
         if begin <= start and start + length <= begin + len(kept):
             return kept[start - begin : start - begin + length]
-        # Opened for every read: a thousand ranks would use up the descriptors that a login may hold.
+        # Opened for every read, because a thousand ranks would exhaust the file descriptors of a login.
         try:
             file = regular(self.path, os.O_RDONLY)
         except OSError:

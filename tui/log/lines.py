@@ -1,4 +1,4 @@
-"""The lines of a log on the screen, with keys and mouse to move."""
+"""The lines of a log on the screen, moved by keys and mouse."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _LEVEL = re.compile(
     r"|(?P<warning>\b(?:WARN|WARNING)\b|\b\w*Warning(?=:))|(?P<debug>\b(?:DEBUG|TRACE)\b)"
 )
 _HEAD = 160
-"""Characters of a line in which its level stands."""
+"""Number of characters at the start of a line that are searched for its level."""
 SIDEWAYS = 8
-"""Cells that one key press scrolls to the side."""
+"""Cells by which one key press scrolls to the side."""
 
 
 class LogBody(Widget, can_focus=True):
@@ -82,13 +82,13 @@ class LogBody(Widget, can_focus=True):
     ]
 
     class Moved(Message):
-        """What is shown, or the cursor, or following changed by key or mouse."""
+        """The visible lines, the cursor, or whether the log is followed have changed."""
 
     def __init__(self, progress: SearchProgress) -> None:
         super().__init__()
         self.view = LogViewState()
         self.nothing = ""
-        """The text shown without lines."""
+        """The text shown if there are no lines."""
         self.contents = Contents(progress, self._height_at)
         self._base = Style()
         self._styles: dict[str, Style] = {}
@@ -105,7 +105,7 @@ class LogBody(Widget, can_focus=True):
         self._dragging = ""
         self._pressed_at = 0
         self.steered = 0
-        """How many keys and mouse events have moved the cursor or the lines."""
+        """Number of keys and mouse events that have moved the cursor or the lines."""
 
     @property
     def progress(self) -> SearchProgress:
@@ -125,7 +125,7 @@ class LogBody(Widget, can_focus=True):
             self.refresh()
 
     def show_until(self, time: float) -> None:
-        """Hide lines that came after a time (unix time, s)."""
+        """Hide lines from after a unix time (s)."""
         changed, self.contents.until = time != self.contents.until, time
         self.take(self.progress)
         if changed:
@@ -134,7 +134,7 @@ class LogBody(Widget, can_focus=True):
     def take(self, progress: SearchProgress) -> None:
         """Show a report of the engine."""
         self.contents.take(progress)
-        # While paused nothing on the screen changes, so nothing is sent to the terminal.
+        # While paused, nothing on the screen changes, so nothing is sent to the terminal.
         if self._looks() != self._drawn:
             self.refresh()
 
@@ -145,7 +145,7 @@ class LogBody(Widget, can_focus=True):
             self.post_message(self.Moved())
 
     def _steer(self, view: LogViewState) -> None:
-        """Change what is shown by a key or the mouse."""
+        """Show a view that a key or the mouse requests."""
         self.steered += 1
         self.show(view)
 
@@ -155,7 +155,7 @@ class LogBody(Widget, can_focus=True):
         return [place for row in rows if (place := self.lines.place(row)) < TAIL]
 
     def chosen_places(self) -> list[int]:
-        """The places of the range, or of the cursor's line."""
+        """The places of the range, or of the cursor's line, without the unfinished ones."""
         return [place for row in chosen(self.paused(), self.lines) if (place := self.lines.place(row)) < TAIL]
 
     def paused(self) -> LogViewState:
@@ -189,7 +189,7 @@ class LogBody(Widget, can_focus=True):
         self.show(replace(self.view, top=self.lines.place(row), skip=skip))
 
     def jump(self, place: int) -> None:
-        """Put the cursor on a place in the order that is shown, with lines around it."""
+        """Put the cursor on a place in the order, in the middle of the screen if possible."""
         if self.contents.upto < TAIL:
             place = max(0, min(place, self.contents.upto - 1))
         self.show(go(self.paused(), self.lines, self.size.height, place, middle=True))
@@ -256,13 +256,13 @@ class LogBody(Widget, can_focus=True):
         return [(begin, end, style) for begin, end in spans]
 
     def _level(self, line: PaintedLine) -> list[tuple[int, int, Style]]:
-        """The level that a line names, in its colour, unless the line has colours of its own."""
+        """The mark of a line's level, in its colour, unless the line has its own colours."""
         if any(style for _, style in line.runs) or (found := _LEVEL.search(line.text[:_HEAD])) is None:
             return []
         return [(*found.span(), self._ink(str(found.lastgroup)))]
 
     def _prefix(self, row: int, part: int) -> list[Segment]:
-        """Host and rank of a line, and how many lines a folded row represents."""
+        """The host and rank of a line, and the number of lines that a folded row represents."""
         contents, width = self.contents, self._prefix_width
         if not width:
             return []
@@ -312,7 +312,7 @@ class LogBody(Widget, can_focus=True):
         self._forget_styles()
 
     def _forget_styles(self) -> None:
-        # Cached, because Textual computes them again after every refresh, which takes longer than drawing lines.
+        # Cached, because Textual recomputes them after every refresh, which takes longer than drawing lines.
         self._styles.clear()
         self._inks.clear()
         self._labels.clear()
@@ -322,7 +322,7 @@ class LogBody(Widget, can_focus=True):
         return "No matches; esc clears the filter." if filtered else self.nothing
 
     def _looks(self) -> object:
-        """All that determines the drawing besides the view: if it changes, draw again."""
+        """Everything besides the view that determines the drawing; if it changes, a redraw is needed."""
         lines = self.lines
         rows = page(self.view, lines, self.size.height)
         places = tuple((lines.place(row), part, lines.rows.count(row)) for row, part in rows)
@@ -331,7 +331,7 @@ class LogBody(Widget, can_focus=True):
         return attempt, self.contents.choice, self.contents.prefixed, places, tails, self._thumb(rows)
 
     def _thumb(self, rows: list[tuple[int, int]]) -> range:
-        """The rows of the scroll bar's thumb; none if all lines are shown."""
+        """The rows of the scroll bar's thumb; empty if all lines are visible."""
         height, total = self.size.height, len(self.lines)
         if not rows or rows[-1][0] - rows[0][0] + 1 >= total:
             return range(0)
@@ -349,11 +349,11 @@ class LogBody(Widget, can_focus=True):
     # Actions
 
     def action_follow(self) -> None:
-        """Show the end, and stay there."""
+        """Show the end, and keep showing it."""
         self._steer(follow(self.view))
 
     def action_move(self, by: int) -> None:
-        """Move the cursor; while following, it cannot move down from the end."""
+        """Move the cursor; while following, it is at the end and cannot move down."""
         if not (self.view.following and by > 0):
             self._steer(move(self.paused(), self.lines, self.size.height, by))
 
@@ -374,20 +374,20 @@ class LogBody(Widget, can_focus=True):
             self.show(replace(self.view, x=max(0, min(self.view.x + by * SIDEWAYS, max(most, self.view.x)))))
 
     def action_wrap(self) -> None:
-        """Wrap long lines, or scroll them; a visible cursor stays visible."""
+        """Toggle between wrapping and scrolling long lines; a visible cursor stays visible."""
         seen = self.cursor_seen
         self.show(replace(self.view, wrap=not self.view.wrap, skip=0, x=0))
         if seen:
             self.keep_cursor()
 
     def on_resize(self) -> None:
-        """Keep the cursor's line on a smaller screen."""
+        """Keep the cursor's line visible on a smaller screen."""
         before, self._height = self._height, self.size.height
         if not self.view.following and on_screen(self.view, self.lines, before):
             self.keep_cursor()
 
     def action_mark(self) -> None:
-        """Begin a range at the cursor, or drop it."""
+        """Begin a range at the cursor, or remove the range."""
         view = self.paused()
         self.show(replace(view, mark=view.cursor if view.mark is None else None))
 
@@ -405,7 +405,7 @@ class LogBody(Widget, can_focus=True):
         self._steer(scroll(self.paused(), self.lines, self.size.height, -WHEEL))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Put the cursor on a line and begin a range there, or start dragging the bar."""
+        """Put the cursor on a line, where a range may begin, or start dragging the scroll bar."""
         if event.button != 1 or not self.lines:
             return
         self.capture_mouse()
@@ -415,7 +415,7 @@ class LogBody(Widget, can_focus=True):
         self.on_mouse_move(event)
 
     def on_mouse_move(self, event: events.MouseEvent) -> None:
-        """Extend the range, or move the bar."""
+        """Extend the range, or scroll with the bar."""
         if self._dragging == "bar":
             row = max(0, min(event.y * len(self.lines) // max(1, self.size.height), len(self.lines) - 1))
             self.steered += 1

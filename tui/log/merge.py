@@ -1,6 +1,6 @@
-"""All ranks' lines in one order that only grows at its end: a line's place in it never changes.
+"""All ranks' lines in one order that only grows at its end, so that a line's place in it never changes.
 
-They are sorted by the sizes of the logs that the supervisor recorded (docs/formats.md, growth.jsonl).
+The lines are sorted by time, from the sizes of logs that the supervisor recorded (docs/formats.md, growth.jsonl).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from disttui.tui.log.index import LineIndex
 
 _PIECE = 1 << 20
 _FILES = 64
-"""How many successive files of one log keep their times until the log is read."""
+"""Number of successive files of one log whose times are kept until the log is read."""
 STEP = 0.25
 """Seconds between two records of a growing file."""
 
 
 class Timeline:
-    """Sizes of one log over time. Times are unix seconds, sizes bytes of the local file."""
+    """Sizes of one log over time: unix times (s), and sizes of the local file (bytes)."""
 
     def __init__(self) -> None:
         self._times = array("d")
@@ -34,16 +34,16 @@ class Timeline:
 
     @property
     def covered(self) -> int:
-        """Bytes whose time is known."""
+        """Number of bytes whose time is known."""
         return self._sizes[-1] if self._sizes else 0
 
     @property
     def last(self) -> float:
-        """Time of the latest record; 0 without one."""
+        """Time of the latest record; 0 if there is none."""
         return self._times[-1] if self._times else 0.0
 
     def add(self, time: float, size: int) -> None:
-        """Record that the file had `size` bytes at `time`; a record that does not increase is dropped."""
+        """Record that the file had `size` bytes at `time`, unless the size has not increased."""
         if size > self.covered:
             self._times.append(max(time, self.last))
             self._sizes.append(size)
@@ -55,7 +55,7 @@ class Timeline:
         return found
 
     def times_of(self, offsets: Sequence[int]) -> list[float]:
-        """The times of bytes at rising `offsets`, spread evenly over the step in which they came."""
+        """The times of bytes at rising `offsets`, interpolated linearly over the STEP before their record."""
         times: list[float] = []
         done = 0
         while done < len(offsets):
@@ -72,11 +72,11 @@ class Timeline:
 
 
 class GrowthReader:
-    """Follows one `growth.jsonl`: the timelines of the logs of one host's ranks.
+    """Follows one `growth.jsonl`, for the timelines of the logs of one host's ranks.
 
     Args:
-        offset: Seconds that the host's clock is ahead of the leader's.
-        ranks: The host's; those that it invents have no log here.
+        offset: Seconds by which the host's clock is ahead of the leader's.
+        ranks: The host's ranks; records of other ranks are ignored.
     """
 
     def __init__(self, path: Path, offset: float = 0.0, ranks: Container[int] | None = None) -> None:
@@ -90,7 +90,7 @@ class GrowthReader:
         self.found = False
 
     def look(self) -> bool:
-        """Read new records; True if there were any."""
+        """Read new records; return True if there were any."""
         any_new = False
         try:
             with open_regular(self._path) as file:
@@ -106,11 +106,11 @@ class GrowthReader:
         return any_new
 
     def copy_into(self, rank: int, newer: int, base: int, into: Timeline) -> None:
-        """Copy new records of a rank's log into a timeline.
+        """Move the new records of a rank's log into a timeline.
 
         Args:
-            newer: How many files of this rank are younger than this one (a shrunk size begins a new file).
-            base: Offset of the first byte that is held.
+            newer: Number of files of this rank that are newer than this one (a shrunk size begins a new file).
+            base: Offset of the first mirrored byte.
         """
         files = self._notes.get(rank, ())
         if newer < len(files):
@@ -132,18 +132,18 @@ class GrowthReader:
 
 
 SHIFT = 40
-"""An entry of the order is `source << SHIFT | line`."""
+"""Bits of a line number: an entry of the order is `source << SHIFT | line`."""
 LINE = (1 << SHIFT) - 1
 BATCH = 8000
-"""The most lines sorted at once."""
+"""Approximate maximum number of lines sorted together."""
 BLOCK = 4096
 """Lines per step of a search."""
 HOLD = 0.4
-"""Seconds that new lines wait for lines of other hosts that were printed before them."""
+"""Seconds for which new lines wait for lines of other hosts that were printed before them."""
 
 
 Spans = dict[int, tuple[int, int]]
-"""Source → its first line in a block of the order, and the end of its lines; in between none is missing."""
+"""Source → its first line in a block of the order, and the end of its lines there; none in between is missing."""
 
 
 @dataclass
@@ -179,10 +179,10 @@ class MergedOrder:
         return len(self.items)
 
     def merge(self, sources: list[LogSource], *, hold: bool) -> bool:
-        """Give places to one more batch of lines, by time; True if there were any.
+        """Append one more batch of lines to the order, by time; return True if there were any.
 
         Args:
-            hold: Delay lines by `HOLD`, which live logs of several hosts need.
+            hold: Whether to delay lines by `HOLD`, which live logs of several hosts need.
         """
         limits = self._limits([source.ready for source in sources], hold)
         ready = [(source, limit) for source, limit in zip(sources, limits, strict=False) if limit > source.merged]
@@ -201,7 +201,7 @@ class MergedOrder:
         return True
 
     def spans(self, first: int, last: int) -> Spans:
-        """The lines of each source between two places."""
+        """The lines of each source from place `first` up to but not including `last`."""
         if first % BLOCK == 0 and last - first == BLOCK and first // BLOCK < len(self._spans):
             return self._spans[first // BLOCK]
         return _spans(self.items[first:last])

@@ -1,4 +1,4 @@
-"""The lines of the merged order that a view shows, found block by block so that the first appear quickly."""
+"""The lines of the merged order that a view shows, found block by block, so that the first appear quickly."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from disttui.tui.log.sources import AttemptLog
 LEAST, MOST = 16 * 1024, 128 * 1024
 """Bytes of the second stretch, and of the longest: data that fits the processor's cache is searched twice as fast."""
 ASKED = 256 * 1024
-"""The least bytes of a stretch that another process searches: waking it takes as long as a short search."""
+"""Bytes of the longest stretch that another process searches: waking it takes as long as a short search."""
 TOGETHER = 4 * 1024 * 1024
-"""The most bytes of the stretches of all files together: one step may read all of them."""
+"""Maximum bytes of the stretches of all files together, because one step may read all of them."""
 
 
 class Stretch:
-    """The lines of one file that match all patterns, in the stretch searched last.
+    """The lines of one file that match all patterns, cached for the stretch searched last.
 
     Args:
-        patterns: At least one.
-        files: How many files are searched like this one.
+        patterns: At least one pattern.
+        files: Number of files that are searched like this one.
     """
 
     def __init__(self, index: LineIndex, patterns: Sequence[Pattern], files: int) -> None:
@@ -61,15 +61,15 @@ class LogFilter:
     """The choice of lines to show."""
 
     ranks: frozenset[int] | None = None
-    """None: all."""
+    """The ranks whose lines are shown; None for all."""
     patterns: tuple[Pattern, ...] = ()
-    """A line must match all of them."""
+    """Patterns that a line must all match."""
     fold: bool = False
-    """Show a line only once that several ranks wrote in succession."""
+    """Whether a line that several ranks wrote in succession is shown only once."""
 
     @property
     def everything(self) -> bool:
-        """Whether every line has a row of its own."""
+        """Whether every line is a row."""
         return self.ranks is None and not self.patterns and not self.fold
 
 
@@ -77,13 +77,13 @@ class Rows:
     """The chosen lines, as places in the merged order. One thread takes steps; any thread may read.
 
     Args:
-        start: The place to begin at; places before it come last.
+        start: The place to begin at; places before it are tried last.
     """
 
     def __init__(self, log: AttemptLog, choice: LogFilter, start: int = 0) -> None:
         self.choice = choice
         self.counts = array("Q")
-        """With `fold`: how many lines each row represents."""
+        """Number of lines that each row represents, only with `fold`."""
         self.scanned = start
         """All places from `start` up to this one have been tried."""
         self._log = log
@@ -101,7 +101,7 @@ class Rows:
         return self.scanned if self.choice.everything else len(self._before) + len(self._after)
 
     def __getitem__(self, row: int) -> int:
-        """The place of a row's (first) line."""
+        """The place of a row's line, or of its first line."""
         if self.choice.everything:
             return row
         return self._before[row] if row < len(self._before) else self._after[row - len(self._before)]
@@ -112,7 +112,7 @@ class Rows:
         return bool(self.problem) or (self.scanned == len(self._log.order) and self._scanned_before == self.start)
 
     def row_at(self, place: int) -> int:
-        """The first row at or after a place; `len(self)` without one."""
+        """The first row at or after a place; `len(self)` if there is none."""
         if self.choice.everything:
             return min(place, self.scanned)
         if place < self.start:
@@ -120,13 +120,13 @@ class Rows:
         return len(self._before) + bisect_left(self._after, place)
 
     def row_with(self, place: int) -> int:
-        """The row for a place: with `fold`, the row into which it was folded."""
+        """The row for a place; with `fold`, the row into which it was folded."""
         if self.choice.fold:
             return max(0, bisect_right(self._after, place) - 1)
         return self.row_at(place)
 
     def after(self, place: int) -> int | None:
-        """The place of the first row at or after a place, as far as is known."""
+        """The place of the first row found so far at or after a place; None if there is none."""
         for part in (self._before, self._after):
             at = bisect_left(part, place)
             if at < len(part):
@@ -134,7 +134,7 @@ class Rows:
         return None
 
     def before(self, place: int) -> int | None:
-        """The place of the last row before a place, as far as is known."""
+        """The place of the last row found so far before a place; None if there is none."""
         for part in (self._after, self._before):
             at = bisect_left(part, place)
             if at:
@@ -142,11 +142,11 @@ class Rows:
         return None
 
     def count(self, row: int) -> int:
-        """How many lines a row represents."""
+        """The number of lines that a row represents."""
         return self.counts[row] if self.choice.fold and row < len(self.counts) else 1
 
     def step(self) -> bool:
-        """Try one more block; False if none is left."""
+        """Try one more block; return False if none remains."""
         try:
             return not self.problem and self._step()
         except SearchFailed as failure:

@@ -1,7 +1,7 @@
-"""Search patterns: compiled once, tried on many lines at a time. A slow one must not block the app.
+"""Search patterns: compiled once, tried on many lines at a time. A slow pattern must not block the app.
 
 Python's `re` cannot be interrupted in a thread, and blocks the interpreter while it matches. So a child process with
-limited CPU time matches lines; in the main thread, where a signal can interrupt it, a timer limits it.
+limited CPU time matches lines; in the main thread, where a signal can interrupt matching, a timer limits it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class SearchFailed(Exception):
 
 
 class Trials:
-    """The child process, started when it is first needed. Thread-safe."""
+    """The child process that matches lines, started when it is first needed. Thread-safe."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
     def matching(self, expression: re.Pattern[AnyStr], text: AnyStr) -> list[int]:
-        """The numbers, from 0, of the lines of a text that match. Raises SearchFailed."""
+        """The numbers (from 0) of the lines of a text that match. Raises SearchFailed."""
         with self._lock:
             try:
                 return self._ask((expression.pattern, int(expression.flags & re.IGNORECASE), text))
@@ -62,7 +62,7 @@ class Trials:
             )  # fmt: skip
         to, back = self._child.stdin, self._child.stdout
         assert to and back
-        with suppress(BrokenPipeError, EOFError):  # it has ended: of an answer there is a part, or nothing
+        with suppress(BrokenPipeError, EOFError):  # the child has ended, so its answer is incomplete or missing
             marshal.dump(question, to)
             to.flush()
             return array("I", marshal.load(back)).tolist()  # noqa: S302 the child runs our own program
@@ -74,7 +74,7 @@ class Trials:
             return 0
         child.terminate()
         for pipe in (child.stdin, child.stdout):
-            with suppress(OSError):  # closing flushes the rest of a request
+            with suppress(OSError):  # closing flushes the remainder of a request
                 assert pipe
                 pipe.close()
         return child.wait()
@@ -85,7 +85,7 @@ TRIALS = Trials()
 
 @contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
-    """Raise TimeoutError in the block after that much CPU time; only in the main thread. None: no limit."""
+    """Raise TimeoutError in the block after `seconds` of CPU time, only in the main thread; None means no limit."""
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -106,13 +106,13 @@ def limited(seconds: float | None) -> Iterator[None]:
 
 
 MANY = 200
-"""Hits after which it is clear whether most lines match: then trying each line separately is faster."""
+"""Number of hits after which it is clear whether most lines match; if so, trying each line separately is faster."""
 _FOLDED = b"iks"
 """Letters that also match non-ASCII characters when case is ignored: İ, K (Kelvin sign), ſ."""
 
 
 class Literal:
-    """A text to search for.
+    """A literal text to search for.
 
     Args:
         case: Whether case matters.
@@ -125,9 +125,9 @@ class Literal:
         self._letters = [{bytes([letter])} | (set() if case else {bytes([letter]).upper()}) for letter in letters]
 
     def absent(self, data: bytes) -> bool:
-        """Quick test: True if `data` lacks one of its letters, so that no line can match.
+        """Quick test: True if `data` lacks one of the text's letters, so that no line can match.
 
-        Searching one byte is more than ten times as fast as searching a text.
+        Searching for one byte is more than ten times as fast as searching for a text.
         """
         for place, forms in enumerate(self._letters):
             if not any(form in data for form in forms):
@@ -137,11 +137,10 @@ class Literal:
         return False
 
     def within(self, data: bytes) -> bool:
-        """Whether `data` contains it."""
         return not self.absent(data) and self._needle in (data if self._case else data.lower())
 
     def lines(self, index: LineIndex, first: int, last: int, data: bytes) -> list[int]:
-        """Which of the lines `first` to `last` contain it; `data` is their chunk, only printable ASCII."""
+        """The lines in range(first, last) that contain the text; `data` is their chunk, only printable ASCII."""
         if not self._case:
             data = data.lower()
         needle, starts = self._needle, index.starts
@@ -163,16 +162,16 @@ class Literal:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern to search in the text of lines as they are shown."""
+    """A pattern to search for in the text of lines as it is shown."""
 
     text: str
     regex: bool = False
     case: bool = False
     """Whether case matters."""
     inverse: bool = False
-    """Find the lines that do not match."""
+    """Whether to find the lines that do not match."""
     hints: tuple[str, ...] = ()
-    """Every matching line contains one of these texts: other lines need no try. Only for patterns known to be fast."""
+    """Every matching line contains one of these texts; other lines are skipped. Only for patterns known to be fast."""
 
     def __str__(self) -> str:
         marks = [word for word, on in (("regex", self.regex), ("case", self.case), ("not", self.inverse)) if on]
@@ -206,22 +205,22 @@ class Pattern:
 
     @property
     def unknown(self) -> bool:
-        """Whether matching one line may take very long."""
+        """Whether matching a single line may take very long."""
         return self.regex and not self.hints
 
     def has_raw(self, raw: bytes) -> bool:
-        """Whether a line of these bytes is a hit. Raises SearchFailed."""
+        """Whether a line with these bytes is a hit. Raises SearchFailed."""
         return bool(self._trying([raw], plain=False)) != self.inverse
 
     def spans(self, text: str, seconds: float) -> list[tuple[int, int]]:
-        """The matches in a line of text, for marking. Raises TimeoutError, in the main thread only."""
+        """The (begin, end) of each match in a line, for marking. Raises TimeoutError, in the main thread only."""
         if self.inverse:
             return []
         with limited(seconds if self.unknown else None):
             return [match.span() for match in self.expression.finditer(text) if match.end() > match.start()]
 
     def lines(self, index: LineIndex, first: int, last: int, data: bytes) -> list[int]:
-        """The numbers of the hits among lines `first` to `last`; `data` is their chunk. Raises SearchFailed."""
+        """The numbers of the hits in range(first, last); `data` is the chunk of these lines. Raises SearchFailed."""
         found = self._found(index, first, last, data)
         return sorted(set(range(first, last)).difference(found)) if self.inverse else found
 
@@ -232,7 +231,7 @@ class Pattern:
         if plain and self._literal:
             return self._literal.lines(index, first, last, data)
         if plain and self._bytes and self.unknown and data.count(b"\n") == last - first:
-            return [first + at for at in TRIALS.matching(self._bytes, data[:-1])]  # not split here, then joined again
+            return [first + at for at in TRIALS.matching(self._bytes, data[:-1])]  # saves splitting and joining
         return [first + at for at in self._trying(index.split(data, first, last), plain=plain)]
 
     def _absent(self, data: bytes) -> bool:
@@ -241,7 +240,7 @@ class Pattern:
         return self._literal is not None and self._literal.absent(data)
 
     def _trying(self, lines: list[bytes], *, plain: bool) -> list[int]:
-        """The indices of the lines that match; `plain`: their bytes are their text."""
+        """The indices of the lines that match; if `plain`, their bytes are the text shown."""
         if plain and self._bytes:
             return self._matching(self._bytes, lines, b"\n")
         return self._matching(self.expression, [safe_text(line) for line in lines], "\n")

@@ -1,4 +1,4 @@
-"""The logs of a run in its local mirror: its attempts, the growing files of one of them, and places in these."""
+"""The logs of a run in its local mirror: its attempts, the growing files of an attempt, and places in its order."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from disttui.tui.log.merge import BLOCK, LINE, SHIFT, GrowthReader, LogSource, M
 DISCOVER = 1.0
 """Seconds between two searches for new files."""
 UNTIMED = 1.0
-"""Seconds to wait for the time of new bytes before their time of arrival is taken."""
+"""Seconds to wait for the recorded time of new bytes before their time of arrival is used."""
 CLOCKS = 0.05
-"""Change of a clock's offset, in seconds, from which on lines are sorted again."""
+"""Change of a clock's offset, in seconds, above which lines are sorted again."""
 
 _ATTEMPT = re.compile(r"attempt-([0-9]{1,6})")
 _LOG = re.compile(r"rank-([0-9]{1,7})\.log(?:~(.*))?")
 
 
 class LogSources:
-    """The mirror of one run.
+    """The logs in the mirror of one run.
 
     Args:
         mirror: Its folder, which contains one folder per node rank.
-        names: The hosts' names by node rank; a missing name is replaced by the number.
-        offsets: Node → its clock minus the leader's, seconds.
-        counts: The ranks of each host; without them all that have a log.
+        names: The hosts' names by node rank; a missing name is replaced by `node` and the node rank.
+        offsets: Node rank → its clock minus the leader's (s).
+        counts: The number of ranks on each host; without it, every rank with a log is accepted.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class LogSources:
         self._ranks = [range(end - count, end) for count, end in zip(counts, ends, strict=True)]
 
     def set_offsets(self, offsets: Mapping[int, float]) -> bool:
-        """Take the present clock offsets (s); True if open logs must be read again."""
+        """Take the current clock offsets (s); return True if open logs must be read again."""
         apart = any(abs(self.offset(node) - offset) > CLOCKS for node, offset in offsets.items())
         self._offsets.update(offsets)
         return apart
 
     def attempts(self) -> list[int]:
-        """The attempts with files in the mirror, in order; a new one once a rank has printed something."""
+        """The attempts with files in the mirror, in order; a new one only once a rank has printed something."""
         found = (_ATTEMPT.fullmatch(path.name) for path in self.mirror.glob("*/attempt-*"))
         known = sorted({int(match[1]) for match in found if match})
         while len(known) > 1 and not self._printed(known[-1]):
@@ -73,7 +73,7 @@ class LogSources:
         return any(_size(path) for path in self.mirror.glob(f"*/attempt-{attempt}/rank-*.log*"))
 
     def open(self, attempt: int | None = None) -> AttemptLog:
-        """The logs of one attempt; None: of the latest one at the first poll."""
+        """The logs of an attempt; None means the latest one at the first poll."""
         return AttemptLog(self, attempt)
 
     def folders(self, attempt: int) -> dict[int, Path]:
@@ -82,20 +82,19 @@ class LogSources:
         return {int(path.parent.name): path for path in found if path.parent.name.isdecimal()}
 
     def name(self, node: int) -> str:
-        """The name of a host."""
         return self._names[node] if node < len(self._names) else f"node{node}"
 
     def ranks(self, node: int) -> range | None:
-        """The ranks of a host; None: not known."""
+        """The ranks of a host; None if they are unknown."""
         return self._ranks[node] if node < len(self._ranks) else None
 
     def offset(self, node: int) -> float:
-        """Seconds that a host's clock is ahead of the leader's."""
+        """Seconds by which a host's clock is ahead of the leader's."""
         return self._offsets.get(node, 0.0)
 
 
 class AttemptLog:
-    """All logs of one attempt, their lines in one order. One thread polls; any thread may read."""
+    """All logs of one attempt, with their lines in one order. One thread polls; any thread may read."""
 
     def __init__(self, run: LogSources, attempt: int | None) -> None:
         self._run = run
@@ -110,12 +109,12 @@ class AttemptLog:
         self._growth: dict[int, GrowthReader] = {}
         self._untimed: dict[int, tuple[int, float]] = {}
         self.settled = False
-        """Whether it has been read and sorted."""
+        """Whether everything present at the start has been read and sorted."""
         self._discover_at = 0.0
 
     @property
     def timed(self) -> bool:
-        """Whether the lines' times come from the hosts; else they are times of arrival here."""
+        """Whether the lines' times come from the hosts; otherwise they are times of arrival here."""
         return any(growth.found for growth in list(self._growth.values()))
 
     @property
@@ -128,7 +127,7 @@ class AttemptLog:
         self._discover_at = 0.0
 
     def poll(self, deadline: float) -> bool:
-        """Read new lines until `deadline` (monotonic clock, s); True if anything changed."""
+        """Read new lines until `deadline` (monotonic clock, s); return True if anything changed."""
         changed = self._discover() if time.monotonic() >= self._discover_at else False
         for source in list(self._live.values()):
             if not source.index.look():
@@ -148,7 +147,7 @@ class AttemptLog:
         return self.sources[entry >> SHIFT].index.line(entry & LINE)
 
     def source_of(self, entry: int) -> LogSource:
-        """The file that contains a line of the order."""
+        """The source that contains a line of the order."""
         return self.sources[entry >> SHIFT]
 
     def time_of(self, entry: int) -> float:
@@ -201,7 +200,7 @@ class AttemptLog:
         return source
 
     def _retire(self, source: LogSource) -> None:
-        """Handle a file that the mirror has renamed and begun again, or that was truncated."""
+        """Handle a file that the mirror has renamed and started again, or that was truncated."""
         path = source.index.path
         del self._live[path]
         for other in path.parent.glob(f"{path.name}~*"):
@@ -254,7 +253,7 @@ class AttemptLog:
 
 
 def _age(generation: str | None) -> tuple[int, int]:
-    """Sort key for the files of one rank: renamed ones without a generation, by generation, then the present one."""
+    """Sort key for the files of one rank: renamed ones without a generation, by generation, then the current one."""
     if generation is None:
         return (2, 0)
     return (1, int(generation)) if generation.isdecimal() else (0, 0)
@@ -274,7 +273,7 @@ def _inode(path: Path) -> int:
 
 
 def _base(folder: Path, name: str) -> int:
-    """Offset in the original of the first byte mirrored; 0 if the mirror does not record it."""
+    """Offset in the original file of the first mirrored byte; 0 if the mirror does not record it."""
     try:
         held = json.loads(read_regular(folder.parent / KEPT))
         return int(held[f"{folder.name}/{name}"][1])
@@ -309,32 +308,32 @@ def moment(text: str, begin: float) -> float:
 
 
 def place_at(log: AttemptLog, time: float, total: int) -> int:
-    """The place of the first of `total` lines that came at or after a time."""
+    """The place of the first of `total` lines from a unix time (s) on; `total` if there is none."""
     return bisect_left(range(total), time, key=lambda place: log.time_of(log.order.items[place]))
 
 
 BACK = 400
-"""How many lines from the end of a rank's log to search for its failing line."""
+"""Number of lines at the end of a rank's log to search for its failing line."""
 
 
 class Blame(NamedTuple):
-    """The culprits and victims of one attempt. `said` must be clean."""
+    """The culprits and victims of an attempt's failure or stall. `said` must be clean."""
 
     attempt: int = 0
     culprits: frozenset[int] = frozenset()
-    """The ranks that made it fail, or that the others wait for."""
+    """The ranks that caused the failure, or that the others wait for."""
     victims: frozenset[int] = frozenset()
     """The ranks that failed or wait because of them."""
     node: int | None = None
-    """The node rank of the host where it began."""
+    """The node rank of the host where the failure began."""
     said: Mapping[int, str] = {}
     """Rank → the end of its failing line, if known."""
     stalled: bool = False
-    """Whether it is a stall: the others have not failed but wait."""
+    """Whether it is a stall: the victims have not failed, but wait."""
 
 
 def failing_line(log: AttemptLog, rank: int, said: str) -> int | None:
-    """The entry of the line where a rank failed: the last line with the text `said`, else the last of its log."""
+    """The entry of a rank's last line with the text `said`, or else of its last line; None if it has no lines."""
     source = next((one for one in reversed(log.sources) if one.rank == rank and one.merged), None)
     if source is None:
         return None

@@ -1,4 +1,4 @@
-"""The last line of a log view: its status (following, the cursor, filter, hits), or the prompt in its place."""
+"""The last line of a log view: its status (following, cursor, filter, hits), or the prompt in place of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from disttui.tui.log.search import Pattern
 from disttui.tui.log.view import TAIL, chosen
 
 Part = tuple[str, str]
-"""Text and style."""
+"""A text and its style."""
 
 
 class LogStatus(Widget):
@@ -50,7 +50,7 @@ class LogStatus(Widget):
 
 
 def badge(lines: LogBody) -> str:
-    """FOLLOW, REPLAY before the end of one, whose cursor moves the lines; or PAUSED with the number of lines since."""
+    """FOLLOW; REPLAY before the end of a replay, whose cursor moves the lines; or PAUSED and how many lines are new."""
     if lines.view.following:
         return "● FOLLOW"
     if lines.contents.until < math.inf:
@@ -60,7 +60,7 @@ def badge(lines: LogBody) -> str:
 
 
 def parts(lines: LogBody, *, older: bool, loading: bool, lag: str = "") -> list[Part]:
-    """The parts of the status. `older`: earlier lines are on the host only; `loading`: they are being fetched."""
+    """The parts of the status; `older` if earlier lines are only on the host, `loading` if they are being fetched."""
     view, progress = lines.view, lines.progress
     words = badge(lines)
     said: list[Part] = [(words, "bold $warning" if "PAUSED" in words else "bold $success")]
@@ -81,7 +81,7 @@ def parts(lines: LogBody, *, older: bool, loading: bool, lag: str = "") -> list[
     said += [(word, "") for word, on in (("wrap", view.wrap), ("fold ×N", view.choice.fold)) if on]
     log = progress.work.log
     if len(log.attempts) > 1:
-        # The progress line shows how many are allowed.
+        # The progress line shows how many attempts are allowed.
         later = f", latest {log.attempts[-1]}" if log.attempt != log.attempts[-1] else ""
         earlier = max((attempt for attempt in log.attempts if attempt < (log.attempt or 0)), default=None)
         said.append((f"attempt {log.attempt}{later}" + (f", [ shows {earlier}" if earlier else ""), ""))
@@ -123,9 +123,9 @@ def _where(lines: LogBody) -> str:
 
 
 NARROW = 60
-"""Below this width in cells, the switches are shown by their first letters; the footer has their keys."""
+"""Width in cells below which switches are shown by their first letters; the footer has their keys."""
 SWITCHES = ("regex", "case", "inverse")
-"""The switches in the order in which they are shown."""
+"""The switches in the order of display."""
 LABELS = {"find": "/ find", "filter": "& filter", "time": "t time"}
 
 
@@ -159,7 +159,7 @@ class LogPrompt(Horizontal):
     """
 
     class Answered(Message):
-        """The user gave a pattern (None: remove the old one) or a time."""
+        """The user has entered a pattern (None removes the old one) or a time."""
 
         def __init__(self, kind: str, pattern: Pattern | None, text: str) -> None:
             super().__init__()
@@ -168,7 +168,7 @@ class LogPrompt(Horizontal):
             self.text = text
 
     class Closed(Message):
-        """The prompt was left without an answer."""
+        """The user has left the prompt without an answer."""
 
     kind: reactive[str] = reactive("find")
     regex: reactive[bool] = reactive(False)
@@ -176,16 +176,16 @@ class LogPrompt(Horizontal):
     inverse: reactive[bool] = reactive(False)
     problem: reactive[str] = reactive("")
     _switches: tuple[tuple[int, str], ...] = ()
-    """Cells of each switch that is shown, with its name."""
+    """(width in cells, name) of each switch that is shown."""
 
     def compose(self) -> ComposeResult:
-        """Yield label, input and switches."""
+        """Yield the label, the input and the switches."""
         yield Static(id="log-prompt-label", markup=False)
         yield _PromptLine(compact=True, select_on_focus=False)
         yield Static(id="log-prompt-flags", markup=False)
 
     def ask(self, kind: str, current: Pattern | None) -> None:
-        """Open for `find`, `filter` or `time`, with the current pattern."""
+        """Open the prompt for `find`, `filter` or `time`, with the current pattern."""
         self.kind, self.problem = kind, ""
         if current is not None:
             self.regex, self.case, self.inverse = current.regex, current.case, current.inverse
@@ -197,7 +197,7 @@ class LogPrompt(Horizontal):
         box.select_all()
         box.placeholder = "12:03:05 or +1:30 from the start" if kind == "time" else ""
         self.display = True
-        # At once, because keys typed ahead belong to the prompt.
+        # Immediately, because keys typed ahead belong to the prompt.
         self.screen.set_focus(box)
         self._say()
 
@@ -219,7 +219,7 @@ class LogPrompt(Horizontal):
         if self.kind == "filter":
             flags.append(("not", self.inverse))
         if self.problem:
-            # In little room the part that says what is wrong with this text.
+            # With little room, only the part that explains what is wrong with this text.
             short = len(self.problem) + 4 > self.size.width * 7 // 10 and ": " in self.problem
             words = self.problem.partition(": ")[2] if short else self.problem
             shown = Content.assemble((f"✗ {words}", "$error"))
@@ -232,7 +232,7 @@ class LogPrompt(Horizontal):
         self.query_one("#log-prompt-flags", Static).update(shown)
 
     def on_click(self, event: Click) -> None:
-        """Turn the switch under the pointer; elsewhere, go to the line."""
+        """Toggle the switch under the pointer, and focus the input."""
         flags = self.query_one("#log-prompt-flags").content_region
         at = flags.x
         for width, name in self._switches if event.screen_y == flags.y else ():
@@ -242,12 +242,12 @@ class LogPrompt(Horizontal):
         self.query_one(Input).focus()
 
     def on_resize(self, event: Resize) -> None:
-        """Fit the words to the new width, and keep the cursor in sight."""
+        """Fit the texts to the new width, and keep the cursor visible."""
         self._say()
         self.call_after_refresh(self._show_cursor)
 
     def _show_cursor(self) -> None:
-        if not (self.is_mounted and self.is_attached):  # its screen opens or closes
+        if not (self.is_mounted and self.is_attached):  # its screen is opening or closing
             return
         box = self.query_one(Input)
         cursor = Region(cell_len(box.value[: box.cursor_position]), 0, 1, 1)
@@ -257,22 +257,22 @@ class LogPrompt(Horizontal):
         return action != "switch" or self.kind == "filter" or (self.kind == "find" and parameters != ("inverse",))
 
     def action_switch(self, name: str) -> None:
-        """Switch regex, case or inverse."""
+        """Toggle regex, case or inverse."""
         setattr(self, name, not getattr(self, name))
         self.problem = ""
         self._say()
 
     def action_close(self) -> None:
-        """Leave without an answer."""
+        """Leave the prompt without an answer."""
         self.post_message(self.Closed())
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Remove the error message: the new text may be correct."""
+        """Remove the error message, because the new text may be correct."""
         event.stop()
         self.problem = ""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Post the answer if it is valid."""
+        """Post the answer if it is valid, or else show the error."""
         event.stop()
         inverse = self.inverse and self.kind == "filter"
         pattern = Pattern(event.value, self.regex, self.case, inverse) if event.value else None

@@ -1,6 +1,6 @@
-"""A program that tries regular expressions on lines, from standard input to standard output.
+"""A program that tries regular expressions on lines from standard input, and writes answers to standard output.
 
-A signal ends it when one answer takes more than LIMIT of CPU time; it also ends with its input.
+SIGPROF kills it if one answer takes more than LIMIT seconds of CPU time; it also exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LIMIT = 1.0
 
 
 def main() -> None:
-    """Read (expression, flags, lines as bytes or text), write the numbers of the lines that match, as unsigned ints."""
+    """Read (expression, flags, lines as bytes or text); write the numbers of the lines that match, as unsigned ints."""
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     while True:
         try:

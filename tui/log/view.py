@@ -1,7 +1,7 @@
-"""What a log view shows, as one value, and how keys change it. Pure.
+"""The state of a log view as one value, and how keys change it. No I/O.
 
-A place is a line's number in the merged order, which never changes. Filters, folds and ranks decide which places have
-a row; so the view keeps its line when any of them changes.
+A place is a line's number in the merged order, which never changes. Filters, folds and ranks determine which places
+have a row, so the view keeps its line when any of them changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from disttui.tui.log.rows import LogFilter, Rows
 from disttui.tui.log.search import Pattern
 
 TAIL = 1 << 62
-"""Place of the first unfinished line; these come after all others and have no number yet."""
+"""Place of the first unfinished line; unfinished lines come after all others and have no number yet."""
 
 
 @dataclass(frozen=True)
@@ -25,27 +25,27 @@ class LogViewState:
     find: Pattern | None = None
     wrap: bool = False
     following: bool = True
-    """Whether the end is shown, and stays shown as lines come."""
+    """Whether the end is shown, and stays visible as lines arrive."""
     top: int = 0
     """Place of the first line shown, when not following."""
     skip: int = 0
-    """Screen rows of that line that are above the screen."""
+    """Number of screen rows of that line that are above the screen."""
     x: int = 0
     """Cells scrolled to the right, when not wrapping."""
     cursor: int = 0
     mark: int | None = None
-    """Place of the other end of the range, None: none."""
+    """Place of the other end of the range; None without a range."""
     seen: int = 0
-    """Number of lines when following ended."""
+    """Total number of lines when following ended."""
 
 
 class Lines:
     """The lines to show at one moment.
 
     Args:
-        count: How many of `rows` to use; another thread appends to them.
-        tails: Number of unfinished lines to show after them.
-        height: Screen rows that the line at a place takes.
+        count: Number of `rows` to use; another thread appends to them.
+        tails: Number of unfinished lines to show after the rows.
+        height: Returns the number of screen rows of the line at a place.
     """
 
     def __init__(self, rows: Rows, count: int, tails: int, height: Callable[[int], int]) -> None:
@@ -58,24 +58,23 @@ class Lines:
         return self.count + self.tails
 
     def place(self, row: int) -> int:
-        """The place of a row."""
         return self.rows[row] if row < self.count else TAIL + row - self.count
 
     def row(self, place: int) -> int:
-        """The row of a place, or the nearest one after it; without one, the last row."""
+        """The row of a place, or the first row after it; the last row if there is none."""
         row = self.count + place - TAIL if place >= TAIL else min(self.rows.row_with(place), self.count)
         return max(0, min(row, len(self) - 1))
 
     def height(self, row: int) -> int:
-        """Screen rows that a row takes."""
+        """The number of screen rows of a row."""
         return self.height_at(self.place(row))
 
     def new_since(self, seen: int) -> int:
-        """Number of rows since there were `seen` lines."""
+        """The number of rows that were added since there were `seen` lines."""
         return max(0, self.count - self.rows.row_at(seen))
 
     def walk(self, row: int, skip: int, by: int) -> tuple[int, int]:
-        """Go `by` screen rows up or down from screen row `skip` of row `row`; stops at both ends."""
+        """Go `by` screen rows up or down from screen row `skip` of row `row`; stop at either end."""
         skip += by
         while skip < 0 and row > 0:
             row -= 1
@@ -87,7 +86,7 @@ class Lines:
 
 
 def page(view: LogViewState, lines: Lines, height: int) -> list[tuple[int, int]]:
-    """The screen rows to show, from the top: (row, which screen row of it)."""
+    """The screen rows to show, from the top, as (row, screen row within it)."""
     if not lines:
         return []
     row, skip = _top(view, lines, height)
@@ -108,18 +107,18 @@ def _top(view: LogViewState, lines: Lines, height: int) -> tuple[int, int]:
     if view.following:
         return last_top
     row = lines.row(view.top)
-    # Skip screen rows only of the line itself, not of the row that replaces a line without one.
+    # Skip screen rows only of the line itself, not of the row that is shown because the line has none.
     skip = min(view.skip, lines.height(row) - 1) if lines.place(row) == view.top else 0
     return min((row, skip), last_top)
 
 
 def follow(view: LogViewState) -> LogViewState:
-    """Show the end, and stay there."""
+    """Show the end, and keep showing it."""
     return replace(view, following=True, mark=None)
 
 
 def pause(view: LogViewState, lines: Lines, height: int, total: int) -> LogViewState:
-    """Stay at the lines shown now, while new lines arrive. `total`: present number of lines."""
+    """Stay at the lines shown now while new lines arrive; `total` is the current number of lines."""
     if not view.following or not lines:
         return view
     row, skip = _last_top(lines, height)
@@ -128,7 +127,7 @@ def pause(view: LogViewState, lines: Lines, height: int, total: int) -> LogViewS
 
 
 def scroll(view: LogViewState, lines: Lines, height: int, by: int) -> LogViewState:
-    """Move what is shown by screen rows; the cursor stays where it is."""
+    """Scroll by screen rows; the cursor stays on its line."""
     if not lines:
         return view
     row, skip = min(lines.walk(*_top(view, lines, height), by), _last_top(lines, height))
@@ -144,7 +143,7 @@ def move(view: LogViewState, lines: Lines, height: int, by: int) -> LogViewState
 
 
 def go(view: LogViewState, lines: Lines, height: int, place: int, *, middle: bool = False) -> LogViewState:
-    """Put the cursor on a place and scroll it onto the screen; `middle`: to the middle if it was off the screen."""
+    """Put the cursor on a place and scroll it into view; if `middle`, to the middle unless it was visible."""
     if not lines:
         return replace(view, cursor=place)
     view = replace(view, cursor=place)
@@ -163,12 +162,12 @@ def go(view: LogViewState, lines: Lines, height: int, place: int, *, middle: boo
 
 
 def on_screen(view: LogViewState, lines: Lines, height: int) -> bool:
-    """Whether the cursor's line is shown."""
+    """Whether the cursor's line is visible."""
     return bool(lines) and lines.row(view.cursor) in {row for row, _ in page(view, lines, height)}
 
 
 def chosen(view: LogViewState, lines: Lines) -> range:
-    """The rows of the range, or the cursor's."""
+    """The rows of the range, or the cursor's row without a range."""
     if not lines:
         return range(0)
     ends = [lines.row(view.cursor), lines.row(view.cursor if view.mark is None else view.mark)]

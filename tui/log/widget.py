@@ -1,4 +1,4 @@
-"""The log viewer: millions of lines of all ranks, followed, found, filtered, folded and copied."""
+"""The log viewer: follows, searches, filters, folds and copies millions of lines of all ranks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from disttui.tui.log.status import LogPrompt, LogStatus, parts
 from disttui.tui.log.view import LogViewState
 
 MOST = 100_000
-"""The most lines copied at once."""
+"""Maximum number of lines that are copied together."""
 
 
 def copied(log: AttemptLog, entries: Iterable[int], *, prefixed: bool) -> str:
-    """Join lines of the order; `prefixed`: with host and rank before each."""
+    """Join lines of the order to a text; if `prefixed`, with host and rank before each."""
     found = []
     for entry in entries:
         text = safe_text(log.read(entry))
@@ -38,20 +38,20 @@ def copied(log: AttemptLog, entries: Iterable[int], *, prefixed: bool) -> str:
 
 
 FOCUSED_PACE = 10.0
-"""The most redraws per second for new lines while the view has the focus."""
+"""Maximum redraws per second for new lines while the view has the focus."""
 MARKED = 8
-"""The most ranks whose failing line is marked."""
+"""Maximum number of ranks whose failing line is marked."""
 PACE = 4.0
-"""The most redraws per second without the focus: each costs bandwidth on a slow link."""
+"""Maximum redraws per second without the focus, because each costs bandwidth on a slow link."""
 NOTHING_YET = "The ranks have printed nothing yet."
 
 
 class LogView(Vertical):
-    """Shows the logs of a run from its local mirror, as keys and its methods say.
+    """Shows the logs of a run from its local mirror, controlled by keys and methods.
 
     Args:
-        sources: The run's mirror.
-        read_only: Do not offer the pager, which is another program.
+        sources: The logs in the run's mirror.
+        read_only: Whether to hide the pager, which is another program.
     """
 
     DEFAULT_CSS = """
@@ -85,9 +85,9 @@ class LogView(Vertical):
     ]  # fmt: skip
 
     class OlderRequested(Message):
-        """Requests the earlier lines `wanted` from the hosts: the first line held was reached, or a search had no hit.
+        """Requests the earlier lines `wanted` from the hosts, after the first line was reached or a search had no hit.
 
-        The receiver calls `read_anew` when the mirror has them, or `older_refused`.
+        The receiver calls `read_anew` when the mirror has them, or else `older_refused`.
         """
 
         def __init__(self, wanted: tuple[Older, ...]) -> None:
@@ -95,13 +95,13 @@ class LogView(Vertical):
             self.wanted = wanted
 
     class SkipRequested(Message):
-        """Requests to continue with the ends of the logs."""
+        """Requests to skip the pending parts of the logs."""
 
     class Loaded(Message):
-        """All present lines of an attempt are shown for the first time."""
+        """All existing lines of an attempt are shown for the first time."""
 
     class RankChosen(Message):
-        """A key has chosen one rank, or all (None)."""
+        """A key has chosen a rank, or all ranks (None)."""
 
         def __init__(self, rank: int | None) -> None:
             super().__init__()
@@ -116,7 +116,7 @@ class LogView(Vertical):
             return isinstance(message, LogView._Progressed)
 
     class Yanked(Message):
-        """Lines were copied: the receiver puts `text` on the clipboard."""
+        """Requests to copy `text`, which has `lines` lines, to the clipboard."""
 
         def __init__(self, text: str, lines: int) -> None:
             super().__init__()
@@ -124,7 +124,7 @@ class LogView(Vertical):
             self.lines = lines
 
     class PagerRequested(Message):
-        """Requests a file in the user's pager, at a line counted from 1."""
+        """Requests to open a file in the user's pager at a line, counted from 1."""
 
         def __init__(self, path: Path, line: int) -> None:
             super().__init__()
@@ -138,7 +138,7 @@ class LogView(Vertical):
         self._latest = True
         """Whether to show the latest attempt, and each new one while following."""
         self._awaiting_hit: int | None = None
-        """During the search for the first hit: how often the user had moved; a later move cancels the jump."""
+        """While the first hit is searched for, `lines.steered` at its start; a later move cancels the jump to it."""
         self._keep_cursor = False
         self._loading = False
         self._loaded: AttemptLog | None = None
@@ -146,7 +146,7 @@ class LogView(Vertical):
         self._refused = False
         self._blame = Blame()
         self._sought: tuple[int, int] | None = None
-        """A rank whose failing line to show when its lines are known, and how often the user had moved."""
+        """A rank whose failing line to show once its lines are known, and `lines.steered` at the request."""
         self.reading = Reading(sources, self._tell)
         self.lines = LogBody(self.reading.nothing_yet)
         self.lines.nothing = NOTHING_YET
@@ -172,17 +172,17 @@ class LogView(Vertical):
 
     @property
     def following(self) -> bool:
-        """Whether the end is shown and stays shown."""
+        """Whether the end is shown and stays visible."""
         return self.lines.view.following
 
     # Called by screens
 
     def refresh_sources(self) -> None:
-        """Look for new lines and files immediately: the mirror has grown."""
+        """Look for new lines and files immediately, because the mirror has grown."""
         self.reading.engine.wake()
 
     def show_ranks(self, ranks: Iterable[int] | None) -> None:
-        """Show only these ranks' lines; None: all."""
+        """Show only the lines of these ranks; None shows all."""
         self._choose(ranks=None if ranks is None else frozenset(ranks))
 
     def blame(self, blame: Blame) -> None:
@@ -192,7 +192,7 @@ class LogView(Vertical):
             self._mark()
 
     def go_to_failing(self, rank: int) -> None:
-        """Show one rank's lines at the line where it failed, or the last."""
+        """Show only one rank's lines, at the line where it failed, or else at the last."""
         log = self.reading.log
         if self._blame.attempt != log.attempt and self._blame.attempt in log.attempts:
             self.show_attempt(self._blame.attempt)
@@ -221,25 +221,25 @@ class LogView(Vertical):
             self.lines.jump(place)
 
     def show_attempt(self, attempt: int | None) -> None:
-        """Show another attempt, from its end; None: the latest, and each new one while following."""
+        """Show another attempt, from its end; None shows the latest, and each new one while following."""
         self._latest = attempt is None or attempt == max(self.reading.log.attempts, default=attempt)
         log = self.sources.open(attempt)
         view = self.lines.view
         self._set(replace(view, following=True, top=0, skip=0, cursor=0, mark=None, seen=0), log=log)
 
     def filter(self, pattern: Pattern | None) -> None:
-        """Show only lines that match; None: all."""
+        """Show only lines that match; None shows all."""
         self._choose(patterns=() if pattern is None else (pattern,))
 
     def find(self, pattern: Pattern | None, *, begin: bool = False) -> None:
-        """Mark matches and go to the first matching line after the top of the screen; `begin`: to the first of all."""
+        """Mark matches; go to the first from the cursor (or the screen's top while following), or of all if `begin`."""
         view = self.lines.view
         self._awaiting_hit = None if pattern is None else self.lines.steered
         start = 0 if begin else (self.lines.shown_places() or [0])[0] if view.following else view.cursor
         self._set(replace(view, find=pattern), start=start)
 
     def show_lag(self, lag: str) -> None:
-        """Show how far the mirrored logs are behind those of the hosts."""
+        """Show how far the mirrored logs lag behind those of the hosts."""
         if lag != self._lag:
             self._lag = lag
             self._show_status()
@@ -249,13 +249,13 @@ class LogView(Vertical):
             self.post_message(self.SkipRequested())
 
     def older_refused(self) -> None:
-        """Do not request again before the view leaves the first line and returns to it."""
+        """End the request for earlier lines; make no other before the view leaves the first line and returns to it."""
         self._loading, self._refused, self._awaiting_hit = False, True, None
         self._show_status()
 
     @work(thread=True, exclusive=True, group="log-anew")
     def read_anew(self) -> None:
-        """Sort the lines again: earlier ones have arrived, or the clock offsets have changed."""
+        """Sort the lines again, after earlier ones have arrived or the clock offsets have changed."""
         old, worker = self.reading.log, get_current_worker()
         if old.attempt is not None:
             log = self.sources.open(old.attempt)
@@ -278,7 +278,7 @@ class LogView(Vertical):
     # Reports of the engine
 
     def on_log_view__progressed(self, event: _Progressed) -> None:
-        """Show the report, unless the view has changed since."""
+        """Show the report, unless the view has changed since then."""
         event.stop()
         progress = event.progress
         if progress.work is not self.reading.work:
@@ -307,7 +307,7 @@ class LogView(Vertical):
         self._show_status()
 
     def action_hit(self, by: int, *, at_once: bool = False) -> None:
-        """Go to the next hit, or the one before; wrap around at the ends.
+        """Go to the next or previous hit; wrap around at the ends.
 
         Args:
             at_once: Include the place where the search began.
@@ -326,7 +326,7 @@ class LogView(Vertical):
             self.lines.jump(place)
 
     def on_log_body_moved(self, event: LogBody.Moved) -> None:
-        """Update the status, and ask for lines before the first one."""
+        """Update the status, and request earlier lines if the first one was reached."""
         event.stop()
         if not self.lines.view.following and self.lines.at_first:
             self.want_older()
@@ -335,7 +335,7 @@ class LogView(Vertical):
         self._show_status()
 
     def want_older(self) -> bool:
-        """Request earlier lines from the hosts; False if there are none, or the request was refused."""
+        """Request earlier lines from the hosts; return False if there are none, or the last request was refused."""
         lacking = self.reading.lacking(self.lines.view.choice.ranks)
         if not lacking or self._refused:
             return False
@@ -346,14 +346,14 @@ class LogView(Vertical):
         return True
 
     def _take_anew(self, old: AttemptLog, progress: SearchProgress) -> None:
-        """Show the new order, with the same lines at the same place on the screen."""
+        """Show the new order, with the same lines at the same position on the screen."""
         self._loading = False
         new = progress.work
         self._loaded = new.log
         if old is self.reading.log:
             view = moved(self.lines.view, old, new.log)
             if view.choice == new.rows.choice:
-                # Lines and view change together: no frame shows only one of them. The cursor's line stays in its row.
+                # Change lines and view together, so that no frame shows only one of them; the cursor's row stays.
                 y = self.lines.cursor_y
                 self.reading.replace(view, new)
                 self.lines.take(replace(progress, work=self.reading.work, searched=view.find is None))
@@ -369,7 +369,7 @@ class LogView(Vertical):
         self.reading.engine.pace = FOCUSED_PACE
 
     def on_descendant_blur(self) -> None:
-        """Redraw at PACE, to save bandwidth."""
+        """Redraw at most PACE times per second, to save bandwidth."""
         self.reading.engine.pace = PACE
 
     def _show_status(self) -> None:
@@ -381,14 +381,14 @@ class LogView(Vertical):
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Do not offer the pager under --read-only, nor the keys of the lines while the prompt has the focus."""
+        """Offer the pager only without --read-only, and no keys of the log while the prompt is open."""
         asking = any(prompt.display for prompt in self.query(LogPrompt))
         return not asking and not (action == "pager" and self._read_only)
 
     def action_ask(self, kind: str) -> None:
         view = self.lines.view
         current = view.find if kind == "find" else next(iter(view.choice.patterns), None) if kind == "filter" else None
-        # In place of the status, so that the lines above do not move.
+        # The prompt replaces the status, so that the lines above do not move.
         self.query_one(LogStatus).display = False
         self.query_one(LogPrompt).ask(kind, None if current is ERROR else current)
 
@@ -426,12 +426,12 @@ class LogView(Vertical):
         return True
 
     def action_error(self) -> None:
-        """Go to the first line that looks like an error; fetch earlier lines, because it may be only on its host."""
+        """Go to the first line that looks like an error; fetch earlier lines, because it may be among them."""
         self.find(ERROR, begin=True)
         self.want_older()
 
     def action_fold(self) -> None:
-        """Show identical lines of several ranks once, or each."""
+        """Toggle whether identical lines of several ranks are shown once."""
         self._choose(fold=not self.lines.view.choice.fold)
 
     def action_rank(self, rank: int) -> None:
@@ -444,14 +444,14 @@ class LogView(Vertical):
         self.post_message(self.RankChosen(None))
 
     def action_attempt(self, by: int) -> None:
-        """Show the next attempt, or the one before."""
+        """Show the next or previous attempt."""
         log = self.lines.progress.work.log
         others = [number for number in log.attempts if (number - (log.attempt or 0)) * by > 0]
         if others:
             self.show_attempt(min(others) if by > 0 else max(others))
 
     def action_back(self) -> None:
-        """Drop the range, else the search's marks, else the filter."""
+        """Remove the range, or else the search, or else the filter."""
         view = self.lines.view
         if view.mark is not None:
             self.lines.action_mark()
@@ -476,7 +476,7 @@ class LogView(Vertical):
             self.post_message(self.Yanked(text, len(entries)))
 
     def action_pager(self) -> None:
-        """Ask the app to open the cursor's file in the pager."""
+        """Request the pager for the file of the cursor's line."""
         places = self.lines.chosen_places() or self.lines.shown_places()
         if places:
             log = self.lines.progress.work.log

@@ -1,4 +1,4 @@
-"""A finished run, played from its mirror: a cursor in time, and the state as it was then."""
+"""Plays a run from its mirror: a cursor in time, and the state of the run at that time."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from disttui.runner.untrusted.records import json_object, records
 from disttui.tui.run.feed import PACE, Feed, Playback, RunChanged, Snapshot, SnapshotBuilder
 
 KEEP = 2048
-"""The least records between two kept states. Seeking folds up to this many; in a long run, 1/KEPT of all records."""
+"""Minimum records between two kept states. Seeking folds up to this many; in a long run, 1/KEPT of all records."""
 KEPT = 128
-"""The most states kept of a long run: each holds the newest record of every rank."""
+"""Approximate maximum of states kept of a long run: each holds the newest record of every rank."""
 SCANNED = 0.2
 """Share of the loading time that finding the records takes."""
 _TIME = re.compile(rb'\{"t": ?(\d{1,12}(?:\.\d{1,18})?)[,}]')
-"""The beginning of nearly all records: gives their time without parsing the rest."""
+"""The beginning of nearly all records, which gives their time without parsing the rest."""
 _CLOSING = ord("}")
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _ROUNDING = 0.001
-"""Seconds; a time that differs by more from that of its record has been moved into the run."""
+"""Seconds by which a record's time may differ from its place on the tape without having been moved into the run."""
 _BEYOND = 900.0
-"""Seconds that a host may begin before the leader, or continue after its end."""
+"""Seconds for which a host may begin before the leader, or continue after the leader's end."""
 END = 0.001
 """Seconds between the last record and the end of the tape."""
 LAST = 1.0
-"""Seconds before the end in which the last event is the end: a run's own word of it comes before those of its hosts,
-and in between it would be shown as running."""
+"""Seconds before the end within which the last event counts as the end: the run's own record of its end precedes those
+of its hosts, and in between the run would be shown as running."""
 
 
 class ReplayLoading(Message):
-    """A part of the run has been fetched or read; `state` says which."""
+    """A share (0 to 1) of the run has been fetched or read; `state` is "fetching" or "loading"."""
 
     def __init__(self, share: float, state: str = "loading") -> None:
         super().__init__()
@@ -57,9 +57,9 @@ class ReplayLoading(Message):
 
 
 class Tape:
-    """All records of a mirror in the order of their times. Raises InputError where there is nothing to play.
+    """All records of a mirror in the order of their times. Raises InputError if the folder is not a mirror.
 
-    Beside the bytes of the files, it keeps the time and place of each record; it is parsed when it is folded.
+    Keeps the bytes of the files, and the time and place of each record; parses a record when it is folded.
     """
 
     def __init__(self, mirror: Path) -> None:
@@ -72,13 +72,13 @@ class Tape:
         self._states: list[RunState] = []
         self._pace = KEEP
         self._last = (0, self.empty)
-        """How many records were folded by the last call of `at`, and the state then."""
+        """Number of records folded up to the last call of `at`, and the state after them."""
         self.times = array("d")
         self._shifts: dict[int, float] = {}
-        """Node → how far its clock is ahead of the leader's."""
+        """Node rank → seconds by which its clock is ahead of the leader's."""
 
     def load(self) -> Iterator[float]:
-        """Read all files; yields the share that is done, from 0 to 1."""
+        """Read all files; yield the share that is done, from 0 to 1. Raises InputError if nothing was recorded."""
         self._shifts = self.builder.offsets = self._offsets()
         paths = [(node, path) for node in range(len(self.empty.hosts)) for path in self._paths(node)]
         for done, (node, path) in enumerate(paths):
@@ -104,7 +104,7 @@ class Tape:
         self._last = (count, state)
 
     def at(self, now: float) -> Snapshot:
-        """The run as it was at a time (unix time, s)."""
+        """The run at a unix time (s)."""
         upto = bisect_right(self.times, now)
         kept = min(upto // self._pace, len(self._states) - 1)
         folded, state = self._last
@@ -118,7 +118,7 @@ class Tape:
         seen = {node: now for node, host in enumerate(state.hosts) if host.story.last}
         lost = _lost(state)
         for host in state.hosts:
-            # A replay has no links: a host counts as seen from its first record on.
+            # A replay has no links, so a host counts as seen from its first record on.
             if host.story.last:
                 state = link(state, host.node, "ended" if host.exit else "gone" if host.node in lost else "seen")
         return replace(snapshot, state=state, moments=moments, now=now, seen=seen)
@@ -143,7 +143,7 @@ class Tape:
         return state
 
     def _scan(self, node: int, path: Path, offset: float) -> None:
-        """Note the time and the place of every record of a file."""
+        """Record the time and the place of every record of a file."""
         name = path.relative_to(host_folder(self.mirror, node)).as_posix()
         data = _bytes(path)
         self._files.append((node, name, data))
@@ -158,8 +158,8 @@ class Tape:
             start = end + 1
 
     def _clamp(self) -> None:
-        """Move records from outside of the run to its nearest end: those of ranks, which any script writes,
-        and those of hosts that are far beyond what the leader has seen of the whole run."""
+        """Move records from outside of the run to its nearest end: those of ranks, because any script may write them,
+        and those of hosts that are more than _BEYOND seconds outside of the leader's records of an ended run."""
         self._clamp_hosts()
         of_rank = [name.endswith(".metrics.jsonl") for _, name, _ in self._files]
         known = [now for now, file in zip(self.times, self._file, strict=True) if now > 0 and not of_rank[file]]
@@ -199,8 +199,8 @@ class ReplayFeed(Feed):
 
     Args:
         lacking: Why part of the run is missing in the mirror.
-        lost: Why no host will report how the run ended; empty if one will, or has.
-        playing: Whether to play from the beginning, instead of showing the end.
+        lost: Why no host will report how the run ended; empty if one will or has.
+        playing: Whether to play from the beginning instead of showing the end.
     """
 
     def __init__(
@@ -218,7 +218,6 @@ class ReplayFeed(Feed):
         self._cursor = 0.0
 
     def close(self) -> None:
-        """End the thread."""
         self._closed = True
         self._wake.set()
 
@@ -233,19 +232,19 @@ class ReplayFeed(Feed):
         self.seek(self._cursor + seconds)
 
     def seek(self, now: float) -> None:
-        """Move the cursor to a time; to the nearest end if the time is outside of the run."""
+        """Move the cursor to a unix time (s), or to the nearest end of the run if the time is outside of it."""
         if self._tape:
             self._cursor = max(self._begin, min(self._end, now))
             self._wake.set()
 
     def faster(self, by: int) -> None:
-        """Take the next higher or lower speed."""
+        """Switch to the next higher or lower speed."""
         at = SPEEDS.index(self._speed) + by
         self._speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
         self._wake.set()
 
     def to_moment(self, by: int) -> None:
-        """Go to the next moment, or the one before."""
+        """Go to the next or previous moment."""
         if not self._tape:
             return
         times = [moment.time for moment in self._tape.builder.snapshot.moments]
@@ -267,7 +266,7 @@ class ReplayFeed(Feed):
         return self._tape.times[-1] + END
 
     def run(self) -> None:
-        """Load, show the end or play, then play and seek as requested."""
+        """Load the mirror, show its end or play it, then play and seek as requested."""
         tape = Tape(self._mirror)
         reported = 0.0
         for share in tape.load():
@@ -282,7 +281,7 @@ class ReplayFeed(Feed):
         last, played = time.monotonic(), False
         while not self._closed:
             passed, last = time.monotonic() - last, time.monotonic()
-            if self._playing and played:  # otherwise the time passed in a pause
+            if self._playing and played:  # otherwise the time passed during a pause
                 self._cursor = min(self._end, self._cursor + passed * self._speed)
                 self._playing = self._cursor < self._end
             played = self._playing
@@ -306,7 +305,7 @@ def _end_without_report(state: RunState, why: str) -> RunState:
 
 
 def _lost(state: RunState) -> frozenset[int]:
-    """Hosts that another host's end reports as lost, without records after that end."""
+    """Node ranks of hosts that another host's end reports as lost, and that have no records after that end."""
     ends = [
         (cause.get("node"), end.get("t", 0.0))
         for end in state.exits
@@ -334,7 +333,7 @@ def _empty_state(mirror: Path) -> RunState:
 
 
 def _end(name: str, data: bytes, start: int) -> int:
-    """Where the record that begins at `start` ends."""
+    """The offset of the end of the record that begins at `start`."""
     end = -1 if name.endswith(".json") else data.find(b"\n", start)
     return len(data) if end < 0 else end
 

@@ -1,4 +1,4 @@
-"""The replay of a run: the dashboard from its mirror, with a cursor in time."""
+"""The replay of a run: the dashboard, shown from its mirror at a cursor in time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class ReplayBar(Drawn):
-    """`▶ playing ×10  0:50 ━━━━●──✗───── 1:49`, with failures marked. A click moves the cursor."""
+    """The bar `▶ playing ×10  0:50 ━━━━●──✗───── 1:49`, with failures marked. A click moves the cursor."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"bar--done", "bar--rest", "bar--quiet"}
     DEFAULT_CSS = """
@@ -65,7 +65,7 @@ class ReplayBar(Drawn):
         self._place = (0, 1)
 
     def mark(self, marks: tuple[tuple[float, str], ...]) -> None:
-        """Set the moments of the whole run, as (time, look)."""
+        """Set the moments of the whole run, as (unix time, look); only those in MARKED are shown."""
         self._marks = tuple((time, word) for time, word in marks if word in self.MARKED)
 
     def show(self, snapshot: Snapshot) -> None:
@@ -74,7 +74,7 @@ class ReplayBar(Drawn):
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Draw speed, time, bar and length."""
+        """Draw the speed, the time, the bar and the length."""
         if self._snapshot is None or self._snapshot.playback is None:
             return []
         play, now = self._snapshot.playback, self._snapshot.now
@@ -124,7 +124,7 @@ def unpacked(environ: Mapping[str, str]) -> Path:
         try:
             made.rename(folder)
         except OSError:
-            # Another disttui has just unpacked it.
+            # Another process has just unpacked it.
             shutil.rmtree(made, ignore_errors=True)
     except OSError as error:
         raise InputError(f"{home}: {error.strerror}", "Free space, or set XDG_CACHE_HOME to another folder.") from None
@@ -132,11 +132,11 @@ def unpacked(environ: Mapping[str, str]) -> Path:
 
 
 class ReplayScreen(RunScreen):
-    """A run from its mirror, with a cursor in time.
+    """Shows a run from its mirror at a cursor in time.
 
     Args:
         run: A run's id, the folder of a mirror, or `example`.
-        playing: Whether to play it from its beginning, instead of showing its end.
+        playing: Whether to play it from its beginning instead of showing its end.
     """
 
     HELP = (
@@ -167,16 +167,16 @@ class ReplayScreen(RunScreen):
         self._from_beginning = playing
         self._feed: ReplayFeed | None = None
         self._viewer: Viewer | None = None
-        """Fetches what is missing here."""
+        """The viewer that fetches missing parts of the run, if one was needed."""
         self._lacking: list[str] = []
         """Why part of the run is missing on this machine."""
         self._left = False
         self._reading = False
-        """Whether a log is being read, to show it at the cursor afterwards."""
+        """Whether a log is being read, and must be shown at the cursor afterwards."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The same, with that of the key that plays."""
+        """The labels of every run's screen, and "pause" for the play key while playing."""
         return {**super().labels, **({"replay.play": "pause"} if self._plays else {})}
 
     @property
@@ -190,7 +190,7 @@ class ReplayScreen(RunScreen):
         return f"disttui runs replay {short(self.run_id)}"
 
     def body(self) -> Iterable[Widget]:
-        """Yield the panes, and the cursor's bar under them."""
+        """Yield the panes, and the bar of the cursor below them."""
         yield from super().body()
         yield ReplayBar()
 
@@ -201,15 +201,15 @@ class ReplayScreen(RunScreen):
         except DisttuiError as error:
             self._fail(error)
         else:
-            # Not earlier: a screen gets no unmount event if the app ends while it opens.
+            # Not here: a screen gets no unmount event if the app ends while it opens.
             self.call_later(self._play, mirror)
 
     @work(thread=True, group="feed", exit_on_error=False)
     def _play(self, mirror: Path) -> None:
-        """Fetch what is missing here, then play."""
+        """Fetch the missing parts of the run, then start the feed."""
         try:
             if self.known is not None:
-                # A viewer of its own, because closing it also ends a connect that hangs.
+                # A separate viewer, because closing it also aborts a connection attempt that hangs.
                 with self.disttui.new_viewer() as viewer:
                     self._viewer = viewer
                     self._lacking = [] if self._left else complete(viewer, self.known, self._fetched)
@@ -242,7 +242,7 @@ class ReplayScreen(RunScreen):
             ) from None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave the space key to an input that has the focus; diagnose only a run that this machine knows."""
+        """Leave the space key to an input that has the focus; offer to diagnose only a run that this machine knows."""
         if action == "diagnose" and self.known is None:
             return False
         if action == "play" and isinstance(self.focused, Input):
@@ -271,7 +271,7 @@ class ReplayScreen(RunScreen):
             hosts = snapshot.state.hosts
             self.show_log(snapshot.mirror, hosts, hosts[0].story.offsets)
             if view := self.log_view:
-                view.call_later(self._show_lines_now)  # as soon as it is mounted: in a pause no snapshot comes later
+                view.call_later(self._show_lines_now)  # once it is mounted, because a pause brings no other snapshot
         bar.show(snapshot)
         if self._plays != played:
             self.refresh_bindings()
@@ -307,13 +307,13 @@ class ReplayScreen(RunScreen):
             self._show_lines_of(self.snapshot)
 
     def on_log_view_loaded(self) -> None:
-        """Show the log up to the cursor, also in a pause, when no snapshot comes."""
+        """Show the log up to the cursor, even in a pause, which brings no snapshots."""
         if self._reading:
             self._reading = False
             self._show_lines_now()
 
     def fetch_earlier(self, wanted: Sequence[Older]) -> None:
-        """Fetch from the hosts of a run that this machine knows; never write a mirror that another process writes."""
+        """Fetch the lines from the hosts of a run that this machine knows. Raises InputError for any other mirror."""
         if self.known is None:
             raise InputError("this recording has no addresses of its hosts")
         fetch_beginnings(self.disttui.viewer(), self.known, wanted)
@@ -329,7 +329,7 @@ class ReplayScreen(RunScreen):
         self.app.notify(str(error), severity="error", timeout=15)
 
     def show_moment(self, moment: Moment) -> None:
-        """Move the cursor there."""
+        """Move the cursor to a moment, and choose its rank."""
         if self._feed:
             self._feed.seek(moment.time)
         if moment.rank is not None:
@@ -340,18 +340,17 @@ class ReplayScreen(RunScreen):
             self._feed.seek(event.moment)
 
     def action_play(self) -> None:
-        """Play, or pause."""
         if self._feed:
             self._feed.play()
 
     def action_step(self, by: int) -> None:
-        """Move the cursor by `by` hundredths of the run."""
+        """Move the cursor by `by` steps of a hundredth of the run, at least 0.5 s each."""
         if self._feed and self.snapshot and self.snapshot.playback:
             play = self.snapshot.playback
             self._feed.go(by * max(0.5, (play.end - play.begin) / 100))
 
     def action_moment(self, by: int) -> None:
-        """Go to the next event, or the one before."""
+        """Go to the next or previous event."""
         if self._feed:
             self._feed.to_moment(by)
 
@@ -365,7 +364,7 @@ class ReplayScreen(RunScreen):
 
 
 def _last_heard(seen: RunStatus) -> list[str]:
-    """What its hosts reported about a run that is incomplete here; empty if they were not queried."""
+    """What the hosts of an incomplete run last reported; empty if they did not report its end."""
     if not seen.get("ended"):
         return []
     step = f" at step {seen['step']:,}" if "step" in seen else ""

@@ -1,4 +1,4 @@
-"""The contents of the form for rerunning a run, and the way from it to the wizard's checks."""
+"""Reruns a run: the contents of the form, and the start of the wizard's checks."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 SANDBOX = ("node1", "node2")
 """The sandbox hosts that the app runs on this machine."""
 _LATEST = "latest code"
-"""Key of the value whether to send the present folder of `job.sync`; not in the profile."""
+"""Key of the value whether to send the current folder of `job.sync`; it is not in the profile."""
 _PATIENCE = 10.0
-"""Seconds to wait for the hosts of a run that has ended."""
+"""Seconds to wait for the hosts of an ended run."""
 
 
 class RerunValue(NamedTuple):
-    """A value of a profile."""
+    """A value of the form."""
 
     key: str
-    """Key as for `--set`; empty: the text has several words as after `--set`."""
+    """Key as for `--set`; empty if the text consists of KEY=VALUE words."""
     text: str
     """The value as typed."""
 
 
 class SavedState(NamedTuple):
-    """A checkpoint, and the loss at its step."""
+    """A checkpoint, and the loss at its step if it is known."""
 
     checkpoint: Checkpoint
     loss: float | None
@@ -53,7 +53,7 @@ async def run_again(app: Shell, run: KnownRun, *, resume: bool = False) -> None:
     """Show the form, then let the wizard check the hosts and launch; call it in a worker.
 
     Args:
-        resume: Propose to continue from the newest checkpoint.
+        resume: Whether to select the newest checkpoint.
     """
 
     def make(changes: Sequence[RerunValue], checkpoint: Checkpoint | None) -> Again:
@@ -86,7 +86,7 @@ async def run_again(app: Shell, run: KnownRun, *, resume: bool = False) -> None:
 
 
 def _as_it_was(run: KnownRun) -> Again:
-    """The settings of a run, with its present folder if its code is no longer on this machine."""
+    """The settings of a run, with its current folder if its code is no longer on this machine. Raises InputError."""
     try:
         return again(run)
     except InputError:
@@ -96,7 +96,7 @@ def _as_it_was(run: KnownRun) -> Again:
 
 
 def settings(run: KnownRun, profile: Profile) -> list[RerunValue]:
-    """What can be changed in a run: arguments and variables, then launch settings."""
+    """The values of a run that can be changed: arguments and variables, then launch settings."""
     return [RerunValue(key, _text(value)) for key, value in _values(run, profile)]
 
 
@@ -126,7 +126,7 @@ def _is_words(value: object) -> TypeGuard[Sequence[str]]:
 
 
 def _text(value: object) -> str:
-    """A value as typed: words as in a shell, the rest as in a profile."""
+    """A value as the user types it: words as in a shell, all else as in a profile."""
     if isinstance(value, str):
         return value
     if _is_words(value):
@@ -151,7 +151,7 @@ def overrides(run: KnownRun, profile: Profile, changes: Sequence[RerunValue]) ->
 
 
 def consequence(run: KnownRun, made: Again) -> list[str]:
-    """The consequences of running it again, a sentence per line."""
+    """The consequences of rerunning a run, one per line."""
     names = ", ".join(host.name for host in made.profile.hosts)
     processes = amount(sum(host.nproc for host in run.hosts), "process")
     lines = [
@@ -163,12 +163,12 @@ def consequence(run: KnownRun, made: Again) -> list[str]:
     if made.foreign:
         lines.append("Its profile comes from the host where it was found. With your login, it runs:")
     foreign = foreign_lines(made.profile) if made.foreign else ()
-    # Already safe; text that only looks like a secret is not masked here.
+    # `foreign_lines` is already safe; text that only looks like a secret is not masked.
     return [*(clean(line, guesses=False) for line in lines), *(f"{key}: {text}" for key, text in foreign)]
 
 
 def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> list[Checkpoint]:
-    """The checkpoints of a run, the newest first; none if no host reports one. Call it in a thread."""
+    """The checkpoints of a run, the newest first; empty if no host reports one. Call it in a thread."""
     from disttui.runner.api.rerunning import checkpoints
     from disttui.runner.api.viewer import Viewer
 
@@ -180,7 +180,7 @@ def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> list[Checkpoint]:
 
 
 def _refuse_played(again: Again) -> None:
-    """Raise InputError for a run on sandbox hosts that the app's sandbox does not have."""
+    """Raise InputError if a run used sandbox hosts that the app's sandbox does not have."""
     if again.sandbox and not {host.host for host in again.profile.hosts} <= set(SANDBOX):
         raise InputError(
             f"{short(again.run)} ran in a sandbox with other hosts",

@@ -1,4 +1,4 @@
-"""A run's timeline: each event in a few words."""
+"""The timeline of a run, with each event in a few words."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 
 LIMIT = 2000
-"""The most moments kept; the oldest are dropped first."""
+"""Maximum number of moments kept; the oldest are dropped first."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that happened."""
+    """An event of a run, as the timeline shows it."""
 
     time: float
-    """Unix time by the leader's clock."""
+    """Unix time (s) by the leader's clock."""
     look: str
     """A word that `disttui.tui.theme.look` knows."""
     host: str
@@ -29,11 +29,11 @@ class Moment:
     """Number of similar consecutive moments that it represents."""
     rank: int | None = None
     ending: bool = False
-    """Whether it is a rank that only ended with the attempt."""
+    """Whether it is the end of a rank that was terminated with its attempt."""
 
 
 def moment(event: Event, node: int, time: float, state: RunState) -> Moment | None:
-    """The moment of an event of node `node`, which `state` already includes; None if a timeline need not show it."""
+    """The moment of an event of node `node`, which `state` already includes; None if the timeline omits it."""
     described = describe(state, node, event)
     if described is None or _BEGINS.fullmatch(described.text):
         return None
@@ -55,7 +55,7 @@ def _rank(event: Event) -> int | None:
 
 
 def add(moments: tuple[Moment, ...], new: Moment) -> tuple[Moment, ...]:
-    """Insert a moment by its time; ranks of one host that end together become one moment."""
+    """Insert a moment by its time; combine the ends of ranks of one host within 30 s into one moment."""
     at = len(moments)
     while at and moments[at - 1].time > new.time:
         at -= 1
@@ -70,5 +70,5 @@ def _together(one: Moment, other: Moment) -> bool:
 
 
 _BEGINS = re.compile(r"attempt \d+ begins")
-"""The `attempt` event says the same in more detail."""
+"""Texts that are omitted, because the `attempt` event contains the same in more detail."""
 _OF_THE_RUN = LEADERS | {"host", "straggler"}

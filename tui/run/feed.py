@@ -1,4 +1,4 @@
-"""A run as a screen shows it: one immutable snapshot, made in a thread a few times a second."""
+"""A run as a screen shows it: an immutable snapshot, made in a thread a few times per second."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from disttui.tui.run.series import MetricHistory
 class LeaderClock:
     """Estimates the leader's time from its records as they arrive.
 
-    A record arrives some time after its own, so the least difference counts: of this window with records and the one
-    before, because this machine's clock may be corrected at any time.
+    Records arrive with varying delay, so the smallest difference between the clocks counts. It is taken over the last
+    two windows of records, because this machine's clock may be corrected at any time.
     """
 
     _WINDOW = 30.0
@@ -50,13 +50,13 @@ class LeaderClock:
     def __init__(self) -> None:
         self._since = -math.inf
         self._before = self._newest = math.inf
-        """How far the leader is behind this machine's clock (s): the least of the window before, and of this one."""
+        """Seconds by which the leader is behind this machine's clock: minima of the previous and of this window."""
 
     def hear(self, t: float, *, live: bool) -> None:
-        """Take the time of a record that has just arrived.
+        """Take the time (unix time, s) of a record that has just arrived.
 
         Args:
-            live: It was written just now. An older one can only show that the leader is ahead.
+            live: Whether it was written just now. An older one can only show that the leader is ahead.
         """
         behind, now = time.time() - t, time.monotonic()
         if behind >= 0 and not live:
@@ -66,13 +66,13 @@ class LeaderClock:
         self._newest = min(self._newest, behind)
 
     def now(self) -> float:
-        """The leader's time (unix time, s); before its first record, this machine's."""
+        """The leader's time (unix time, s), or this machine's before the first record."""
         behind = min(self._before, self._newest)
         return time.time() - (behind if math.isfinite(behind) else 0.0)
 
 
 PACE = 0.25
-"""The least seconds between two snapshots."""
+"""Minimum seconds between two snapshots."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class Setup:
     backend: str = ""
     strategy: str = ""
     attempts: int = 1
-    """The most attempts of the run."""
+    """Maximum number of attempts of the run."""
 
 
 @dataclass(frozen=True)
 class Playback:
-    """The cursor of a replay."""
+    """The state of a replay; `begin` and `end` of the run are unix times (s)."""
 
     begin: float
     end: float
@@ -99,7 +99,7 @@ class Playback:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that a screen shows of a run. Text from hosts is not cleaned."""
+    """Everything that a screen shows of a run; text from hosts is not cleaned."""
 
     state: RunState
     history: MetricHistory
@@ -107,32 +107,32 @@ class Snapshot:
     moments: tuple[Moment, ...] = ()
     setup: Setup = Setup()
     began: float | None = None
-    """Time of its leader's first event, or of any host's before that; None: not known yet."""
+    """Time of the leader's first event, or of any host's before that (unix time, s); None if it is not known yet."""
     now: float = 0.0
-    """The time shown, by the leader's clock: now, or that of a replay's cursor (unix time, s)."""
+    """The time shown, by the leader's clock (unix time, s): now, or that of a replay's cursor."""
     seen: Mapping[int, float] = field(default_factory=dict)
-    """Node → the time of its last record (unix time, s)."""
+    """Node rank → the time of its last record (unix time, s)."""
     playback: Playback | None = None
     ended: bool = False
-    """Whether no more records will come."""
+    """Whether no more records will arrive."""
     lag: str = ""
-    """How far the logs here are behind those of the hosts."""
+    """How far the mirrored logs lag behind those of the hosts, as text; empty if they do not."""
 
     @property
     def over(self) -> bool:
-        """Whether the run has ended, so that its length is known."""
+        """Whether the length of the run is known, because it has ended or is replayed."""
         return self.state.result is not None or self.playback is not None
 
     @property
     def cut_off(self) -> bool:
-        """Whether this is the last known state of a run that continued."""
+        """Whether this is the last known state of a run whose end is missing."""
         play = self.playback
         unended = self.state.result is None and not self.state.lost
         return play is not None and bool(play.lacking) and self.now >= play.end and unended
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the beginning to now, or to the end."""
+        """Seconds from the beginning of the run to now, or to its end."""
         if self.state.result is not None:
             return self.state.elapsed
         return max(0.0, self.now - self.state.began) if self.state.began else 0.0
@@ -150,7 +150,7 @@ class RunChanged(Message):
 
 
 class FeedFailed(Message):
-    """The run cannot be shown, or no longer can."""
+    """The run cannot be shown, or cannot be followed any longer."""
 
     def __init__(self, error: DisttuiError) -> None:
         super().__init__()
@@ -158,11 +158,11 @@ class FeedFailed(Message):
 
 
 class LogsCut(Message):
-    """Logs continue at a later place; the part between is only on the hosts."""
+    """Part of the logs was skipped, and is only on the hosts."""
 
 
 class SnapshotBuilder:
-    """Builds snapshots from folded records: adds history, moments and the time of each host's last record to the state.
+    """Builds snapshots: adds the history, moments and time of each host's last record to the state.
 
     Args:
         empty: The state of the run before its first record.
@@ -173,11 +173,11 @@ class SnapshotBuilder:
         self._snapshot = Snapshot(empty, MetricHistory(empty.world_size), mirror)
         self._seen: dict[int, float] = {}
         self._led = False
-        """Whether an event of the leader has come."""
+        """Whether an event of the leader has arrived."""
         self.latest = math.inf
         """Latest accepted time of a record (unix time, s)."""
         self.offsets: Mapping[int, float] = {}
-        """How far hosts' clocks are ahead of the leader's, if known before it was recorded."""
+        """Node rank → seconds by which its clock is ahead of the leader's, if known before its record is taken."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -212,7 +212,7 @@ class SnapshotBuilder:
         began = self._snapshot.began
         first = node == 0 and not self._led
         self._led |= first
-        # The clock of any other host may be wrong, and how far it is off is not known yet.
+        # The clock of any other host may be wrong by an offset that is not known yet.
         if began is None or first or (now < began and (node == 0 or not self._led)):
             self._snapshot = replace(self._snapshot, began=now)
         if node == 0 and event["e"] == "attempt":
@@ -222,19 +222,18 @@ class SnapshotBuilder:
             self.add(new)
 
     def at(self, now: float, **changes: Any) -> Snapshot:
-        """The snapshot of a time."""
+        """The snapshot of all records taken so far, at a unix time (s)."""
         return replace(self._snapshot, state=self.state, now=now, seen=dict(self._seen), **changes)
 
 
 class Feed(ABC):
-    """Posts `RunChanged` to a widget or screen, from a thread of its own."""
+    """Posts `RunChanged` to a widget or screen from a separate thread."""
 
     def __init__(self, target: MessagePump) -> None:
         self._target = target
         self._thread = threading.Thread(target=self._work, name="feed", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     @abstractmethod
@@ -247,7 +246,7 @@ class Feed(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """The work of the thread. Raises DisttuiError."""
+        """Do the work of the thread. Raises DisttuiError."""
 
     def _work(self) -> None:
         try:
@@ -257,7 +256,7 @@ class Feed(ABC):
 
 
 class LiveFeed(Feed):
-    """Follows a running run, or mirrors the rest of an ended one."""
+    """Follows a running run, or completes the mirror of an ended one."""
 
     def __init__(self, target: MessagePump, following: Following) -> None:
         super().__init__(target)
@@ -265,7 +264,7 @@ class LiveFeed(Feed):
         self._builder = SnapshotBuilder(following.state, following.mirror)
         self._clock = LeaderClock()
         self._live = False
-        """Whether incoming records are new, not from before this viewer attached."""
+        """Whether incoming records are new, rather than from before this viewer attached."""
         self._stops = 0
         self._left = False
         self._lag = ""
@@ -275,7 +274,7 @@ class LiveFeed(Feed):
         self._posted = 0.0
 
     def stop(self) -> None:
-        """Ask every host to stop the run; when called again, to kill it."""
+        """Ask every host to stop the run, or to kill it when called again."""
         self._stops += 1
         self._following.stop(now=self._stops > 1)
 
@@ -289,7 +288,7 @@ class LiveFeed(Feed):
         self._following.fetch(wanted)
 
     def now(self) -> float:
-        """The present, by the leader's clock (unix time, s)."""
+        """The current time by the leader's clock (unix time, s)."""
         return self._clock.now()
 
     def close(self) -> None:
@@ -328,8 +327,7 @@ class LiveFeed(Feed):
             self._target.post_message(LogsCut())
 
     def record(self, state: RunState, node: int, content: Content) -> None:
-        """Take a record."""
-        if node == 0 and isinstance(content, TelemetryLine):  # times of metrics are a script's
+        if node == 0 and isinstance(content, TelemetryLine):  # the times of metrics come from a script
             t = number(_time(content))
             if t is not None:
                 self._clock.hear(t, live=self._live)
@@ -344,7 +342,7 @@ class LiveFeed(Feed):
     def _post(self, *, ended: bool = False) -> None:
         self._dirty = False
         self._posted = time.monotonic()
-        # The time of an ended run stays at its end, so that its charts do not grow.
+        # The time of an ended run stops at its end, so that its charts do not grow.
         result, now = self._builder.state.result, self.now()
         now = min(now, result.get("t", now)) if result else now
         self._target.post_message(RunChanged(self._builder.at(now, ended=ended, lag=self._lag)))

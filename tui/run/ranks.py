@@ -1,4 +1,4 @@
-"""The present state of every rank, and its pace relative to the others. Pure."""
+"""The current state of every rank, and its pace relative to the others. No I/O."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from disttui.tui.log.sources import Blame
 from disttui.tui.run.feed import Snapshot
 
 RECENT = 5
-"""A rank's pace is the median of this many steps, because a single late step is noise."""
+"""Number of steps whose median is a rank's pace, because a single late step is noise."""
 LEAST = 3
-"""The least steps before a rank can count as slow."""
+"""Minimum number of steps before a rank can count as slow."""
 _PACED = ("running", "slow", "finished", "stopping")
 PACES = ("forward_time", "step_time")
-"""Under DDP every rank waits for the slowest, so only the forward pass shows which one it is."""
+"""Metrics of the pace: under DDP every rank waits for the slowest, so only the forward pass shows which one it is."""
 
 
 @dataclass(frozen=True)
 class RankNow:
-    """One rank at one moment."""
+    """The state of a rank at one moment."""
 
     rank: int
     node: int
     word: str
-    """running, slow, failed, not seen, loading, waiting, or how its host ended; awaited: others wait for it; pulled
-    down: it failed because another rank did."""
+    """running, slow, failed, loading, waiting, blocking (others wait for it), interrupted (by another's failure), or
+    the state of its host."""
     pace: float | None = None
     """Seconds per step or per forward pass."""
     ratio: float = 1.0
     """`pace` divided by the median of all ranks."""
     culprit: bool = False
-    """Whether it made the run fail, or the others wait for it."""
+    """Whether it caused the failure, or others wait for it."""
     victim: bool = False
-    """Whether it failed or waits because of a culprit."""
+    """Whether it failed, or waits, because of a culprit."""
 
 
 def pace_name(snapshot: Snapshot) -> str:
-    """The metric that paces are measured by: forward time if the job reports it, else step time."""
+    """The metric that measures paces: forward time if the job reports it, or else step time."""
     return next((name for name in PACES if name in snapshot.history.each), PACES[-1])
 
 
 def blamed(snapshot: Snapshot) -> Blame:
-    """The ranks that made the run fail or stall, and the ranks affected by that; none if nothing has failed."""
+    """The ranks that made the run fail or stall, and the affected ranks; empty if nothing has failed or stalled."""
     state = snapshot.state
     if stopped_by_user(state) or (state.result is not None and state.result.get("state") == "finished"):
         return Blame()
@@ -74,11 +74,11 @@ def _errors(host: HostState, attempt: int) -> bool:
 
 
 def ranks_now(snapshot: Snapshot) -> list[RankNow]:
-    """The present state of all ranks, by rank."""
+    """The current state of all ranks, ordered by rank."""
     roles = blamed(snapshot)
     stalled = snapshot.state.hosts[0].story.stall is not None
     tracks = snapshot.history.each.get(pace_name(snapshot), {})
-    # A copy: the feed's thread may add another rank's first record.
+    # A copy, because the feed's thread may add another rank's first record.
     recent = {rank: track.recent(RECENT, snapshot.now) for rank, track in tracks.copy().items()}
     paces = {rank: times[len(times) // 2] for rank, times in recent.items() if times and times[len(times) // 2] > 0}
     middle = sorted(paces.values())[len(paces) // 2] if paces else None
@@ -125,7 +125,7 @@ def _words(state: RunState, host: HostState, first: int) -> list[str]:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """The names without their common domain: `gpu00`, `gpu01`; unchanged if they have none."""
+    """The names without their common domain, such as `gpu00`, `gpu01`; unchanged if they have none."""
     parts = [name.partition(".") for name in names]
     domain = parts[0][2] if parts else ""
     same = {tail for _, _, tail in parts} == {domain} and len({head for head, _, _ in parts}) == len(parts)

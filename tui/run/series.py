@@ -1,6 +1,6 @@
-"""The history of a run's numbers: compact arrays of bounded size, outside the state; which of them charts show.
+"""The history of a run's metrics, in compact arrays of bounded size, and the metrics that charts show.
 
-One thread writes, any thread reads: arrays only grow at their end, and a shorter copy replaces one in one step.
+One thread writes, any thread reads: arrays only grow at their end, or are replaced by a shorter copy in one step.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from disttui.runner.protocol.telemetry import Telemetry
 from disttui.runner.text import clean
 
 BUDGET = 1 << 21
-"""The most samples kept of a run over all ranks and metrics, 12 to 24 bytes each."""
+"""Approximate maximum of samples kept of a run over all ranks and metrics, 12 to 24 bytes each."""
 NAMES = 48
-"""The most metrics kept; further ones of a job are not drawn."""
+"""Maximum number of metrics kept; further ones of a job are not drawn."""
 ATTEMPTS = 256
-"""The most attempts whose steps are kept."""
+"""Maximum number of attempts whose steps are kept."""
 OPEN = 64
-"""Newest samples of an aggregate to which slower ranks may still add."""
+"""Number of newest samples of an aggregate to which slower ranks may still add."""
 
 _NO_METRICS = frozenset({"t", "step", "steps", "epoch"})
 _HOST = ("cpu", "mem_used", "net_rx", "net_tx")
@@ -33,7 +33,7 @@ _GPU = {name: f"gpu.{name}" for name in ("use", "mem_used", "power", "temp")}
 
 
 class Bucket(NamedTuple):
-    """What one column of a chart shows."""
+    """The values of one column of a chart."""
 
     low: float
     high: float
@@ -42,22 +42,22 @@ class Bucket(NamedTuple):
 
 @dataclass
 class _Data:
-    """Samples; before the first merge `low`, `high` and `mean` are the same array."""
+    """Samples and their unix times (s); `low`, `high` and `mean` may be the same array before the first merge."""
 
     times: array[float]
     low: array[float]
     high: array[float]
     mean: array[float]
-    """Grows last: its length is the number of complete samples."""
+    """Grows last, so its length is the number of complete samples."""
     weight: array[float]
-    """Number of values in each sample; in aggregates only."""
+    """Number of values in each sample, only in aggregates."""
 
 
 class Track:
-    """One number of a rank, a host or a GPU over time.
+    """One metric of a rank, a host or a GPU over time.
 
     Args:
-        limit: The most samples kept; beyond it neighbours are merged, which keeps lows and highs.
+        limit: Maximum number of samples kept; at the limit neighbours are merged, which keeps lows and highs.
     """
 
     def __init__(self, limit: int) -> None:
@@ -70,21 +70,21 @@ class Track:
 
     @property
     def last(self) -> float | None:
-        """The newest value."""
+        """The newest value; None if there is none."""
         return self._data.mean[-1] if self._data.mean else None
 
     @property
     def latest(self) -> float:
-        """The time of the newest value (unix time, s)."""
+        """The time of the newest value (unix time, s); -inf if there is none."""
         return self._data.times[-1] if self._data.times else -math.inf
 
     @property
     def first(self) -> float | None:
-        """The oldest value."""
+        """The oldest value; None if there is none."""
         return self._data.mean[0] if self._data.mean else None
 
     def put(self, time: float, value: float) -> None:
-        """Add a value."""
+        """Add a value; an earlier time than that of the newest value counts as that time."""
         data = self._data
         times = data.times
         if len(times) >= self._limit:
@@ -99,7 +99,7 @@ class Track:
         mean.append(value)
 
     def at(self, time: float) -> float | None:
-        """The newest value that is not later than a time."""
+        """The newest value up to a time; None if there is none."""
         data = self._data
         place = bisect_right(data.times, time, 0, len(data.mean))
         return data.mean[place - 1] if place else None
@@ -111,17 +111,17 @@ class Track:
         return sorted(data.mean[max(0, end - count) : end])
 
     def when(self, value: float, otherwise: float) -> float:
-        """The first time at which a track of rising values reached `value`; `otherwise` if it never did."""
+        """The first time at which a track of rising values reached `value`, or `otherwise` if it never did."""
         data = self._data
         place = bisect_left(data.mean, value)
         return data.times[place] if place < len(data.mean) else otherwise
 
     def columns(self, begin: float, end: float, count: int, until: float) -> list[Bucket | None]:
-        """Lows, highs and means of `count` equal spans from `begin` to `end`, without values after `until`."""
+        """The values in `count` equal spans from `begin` to `end`, without those after `until`; None without any."""
         return self.between([begin + (end - begin) * column / count for column in range(count + 1)], until)
 
     def between(self, edges: Sequence[float], until: float) -> list[Bucket | None]:
-        """Lows, highs and means between each edge and the next, without values after `until`."""
+        """The values between each edge and the next, without those after `until`; None without any."""
         data = self._data
         size = len(data.mean)
         first, last = bisect_left(data.times, edges[0], 0, size), 0
@@ -149,7 +149,7 @@ class Track:
 
 
 class Aggregate(Track):
-    """One number of all ranks, hosts or GPUs over time."""
+    """One metric of all ranks, hosts or GPUs over time."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -157,10 +157,10 @@ class Aggregate(Track):
         self._open: dict[Hashable, int] = {}
 
     def put(self, time: float, value: float, key: Hashable = None) -> None:
-        """Add a value; values with the same `key` and nearly the same time become one sample.
+        """Add a value; values with the same `key`, if it is among the newest OPEN keys, become one sample.
 
-        A value without a key that is older than the newest sample, for example from a rank that is read later, is added
-        to the nearest sample.
+        A value that is older than the newest OPEN samples (without a key, than the newest sample), for example from a
+        rank that is read later, is added to the nearest sample.
         """
         at = self._open.get(key)
         if at is None:
@@ -190,9 +190,9 @@ class Aggregate(Track):
         super().put(time, value)
 
     def _nearest(self, time: float, open_ones: int) -> int | None:
-        """The sample for a value that is older than the newest `open_ones` samples; None: a new one.
+        """The index of the nearest sample if a value is older than the newest `open_ones` samples, or else None.
 
-        For a rank that is far behind it is the nearest one: a viewer that attaches late receives rank after rank.
+        Ranks can be far behind each other, because a viewer that attaches late receives one rank after another.
         """
         times = self._data.times
         if len(times) < open_ones or time >= times[-open_ones]:
@@ -213,9 +213,9 @@ Place = int | tuple[int, int]
 
 
 class MetricHistory:
-    """All tracks of a run: metric name → aggregate, and → place → its own.
+    """All tracks of a run: `all` has metric name → aggregate, `each` has metric name → place → track.
 
-    Telemetry is called `cpu`, `mem_used`, `net_rx`, `net_tx`, `gpu.use`, `gpu.mem_used`, `gpu.power`, `gpu.temp`.
+    Telemetry is named `cpu`, `mem_used`, `net_rx`, `net_tx`, `gpu.use`, `gpu.mem_used`, `gpu.power`, `gpu.temp`.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -228,14 +228,14 @@ class MetricHistory:
         self._highest: dict[int, float] = {}
         """Attempt → the newest value of its `steps`."""
         self.gpus: dict[int, dict[int, None]] = {}
-        """Node → the GPUs that have tracks."""
+        """Node rank → the indices of the GPUs that have tracks, as an ordered set."""
         self._tracks: dict[Place, dict[str, tuple[Track, Aggregate]]] = {}
         self._limit = max(256, min(1 << 15, BUDGET // (8 * max(1, world_size))))
 
     def metrics(self, time: float, attempt: int, rank: int, record: Metrics) -> None:
         """Take a record of a rank's metrics file."""
         step = record.get("step")
-        # Most steps are already known from another rank.
+        # Most steps have already been reached by another rank.
         if type(step) is not int or step > self._highest.get(attempt, -1):
             self._reach(time, attempt, number(step))
         key = (attempt, step) if isinstance(step, int) else None
@@ -258,7 +258,7 @@ class MetricHistory:
             if len(self.steps) >= ATTEMPTS:
                 return
             steps = self.steps[attempt] = Track(self._limit)
-        # The records of another rank repeat earlier steps.
+        # The records of other ranks repeat earlier steps.
         if (steps.last is None or steps.last < step < 1e15) and time > steps.latest:
             steps.put(time, step)
             self._highest[attempt] = step
@@ -294,7 +294,7 @@ class MetricHistory:
 
 
 def plain(value: float) -> str:
-    """At most five significant characters: `0.0123`, `1.832`, `41.2k`, `3e-05`."""
+    """A short text of a value, with three or four significant digits: `0.0123`, `1.832`, `41.2k`, `3e-5`."""
     size = abs(value)
     if size == 0:
         return "0"
@@ -309,7 +309,7 @@ def plain(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """`85 ms`, `1.24 s`."""
+    """Seconds as text: `85 ms`, `1.24 s`."""
     return f"{value * 1000:.3g} ms" if abs(value) < 0.9995 else f"{value:.3g} s"
 
 
@@ -317,7 +317,7 @@ _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def bytes_(value: float, like: float | None = None) -> str:
-    """`1.2 GiB`; in the unit of `like` if that is given."""
+    """Bytes as text: `1.2 GiB`; in the unit that suits `like` if it is given."""
     for size, unit in _BYTES:
         if abs(value if like is None else like) >= size:
             scaled = value / size
@@ -333,20 +333,20 @@ class Metric(NamedTuple):
     """A metric that a chart can show."""
 
     name: str
-    """Its name in the history."""
+    """The metric's name in the history."""
     label: str
     words: Callable[[float], str] = plain
     per: str = "rank"
-    """What each value belongs to: rank, host or GPU."""
+    """The owner of each value: rank, host or GPU."""
     beside: str | None = None
     """Another metric to draw in the same chart."""
     binary: bool = False
-    """Whether it counts bytes, which are round in powers of 1024."""
+    """Whether it counts bytes, whose round values are multiples of powers of 1024."""
     whole: float | None = None
-    """Its maximum: the axis goes from 0 to this, so that small changes look small."""
+    """The maximum, if it has one: the axis goes from 0 to it, so that small changes look small."""
 
     def ticks(self, values: Sequence[float]) -> list[str]:
-        """The labels of an axis; bytes share one unit, except values too small for it."""
+        """The labels of an axis; bytes share one unit, except for values too small for it."""
         if not self.binary:
             return [self.words(value) for value in values]
         most = max(map(abs, values), default=0.0)
@@ -376,14 +376,14 @@ METRICS = (
 
 
 def charted(history: MetricHistory) -> list[Metric]:
-    """The metrics of a run that get a chart."""
+    """The metrics of a run that have a chart of their own."""
     metrics = available(history)
     beside = {one.beside for one in metrics if one.beside}
     return [one for one in metrics if one.name not in beside]
 
 
 def available(history: MetricHistory) -> list[Metric]:
-    """The metrics that a run has; those defined by its job come last."""
+    """The metrics of a run; those defined by its job come last."""
     known = [metric for metric in METRICS if metric.name in history.all]
     names = {metric.name for metric in METRICS}
     own = sorted(name for name in tuple(history.all) if name not in names)

@@ -1,1 +1,1 @@
-"""What hosts are doing: the feed, its history, and the panes that the screen `top` is made of."""
+"""The screen `top`: the live load of hosts, and its panes."""

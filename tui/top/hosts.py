@@ -1,4 +1,4 @@
-"""All hosts, each with its GPUs below: use, memory, network, power, temperature, in one widget for any number."""
+"""The table of hosts, each with its GPUs below it: use, memory, network, power, temperature."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from disttui.tui.widgets.drawn import Piece, cells
 from disttui.tui.widgets.row_list import RowList, Sort
 
 SPACE = "  "
-"""Cells between two columns."""
+"""The gap between two columns."""
 _LEAST = 4
-"""Cells of a bar."""
+"""Minimum cells of a bar."""
 _WIDE = 106
-"""The least width for the columns of the last minutes, the load, and runs."""
+"""Minimum width for the columns of the last minutes, the load, and runs."""
 
 _GPU = 39
-"""Cells of a GPU's row beside its name, its bars, the last minutes, total memory and users."""
+"""Cells of a GPU's row without its name, its bars, the last minutes, total memory and users."""
 _RUN = 12
-"""The least cells for the runs, as far as the last minutes can give them: truncated names are useless."""
+"""Minimum cells for the runs, taken from the last minutes if necessary, because truncated names are useless."""
 _TREND = len("last 3:00")
-"""The least cells for the last minutes: those of their head."""
+"""Minimum cells for the last minutes: those of the column's title."""
 
 
 class ColumnLayout(NamedTuple):
-    """Widths of the columns."""
+    """Widths of the columns, in cells."""
 
     name: int
     bar: int
     trend: int
-    """0: not shown."""
+    """0 if the last minutes are not shown."""
     gpus: int
-    """0: no host has GPUs."""
+    """0 if the GPUs are not shown, or no host has any."""
     who: int
     of: bool
     """Whether memory is shown as used/total."""
@@ -55,19 +55,19 @@ class ColumnLayout(NamedTuple):
 def lay_out(
     width: int, longest: int, gpus: int, leased: int = 0, users: int = 0, *, alone: bool = False
 ) -> ColumnLayout:
-    """Fit the columns: leave out columns that do not fit, give remaining room to the bars.
+    """Fit the columns into `width` cells: omit columns that do not fit, and give remaining room to the bars.
 
     Args:
         longest: Cells of the longest name.
         gpus: The largest number of GPUs of any host.
-        leased: Cells of the longest lease at the end of a GPU's row, a sentence: the last minutes leave it half of
-            their room, and where it is still cut off the bars and the total memory give it theirs.
-        users: Cells of the names at the end of a GPU's row; the bars leave them room.
-        alone: Whether the only row is a GPU's: the columns of a host need no room.
+        leased: Cells of the longest lease at the end of a GPU's row, a sentence: it gets half of the room of the last
+            minutes and, if it is still cut off, that of the bars and the total memory.
+        users: Cells of the names at the end of a GPU's row; the bars leave room for them.
+        alone: Whether the only row is a GPU's, so that the columns of a host need no room.
     """
     space, wide = len(SPACE), width >= _WIDE
     name = min(longest, 26 if wide else 10 + max(0, width - 76) // 4)
-    if alone:  # before the bars, whose length adds nothing
+    if alone:  # widen the name before the bars, which show no more when they are longer
         name += max(0, min(longest - name, width - name - _GPU - 6 - users - 2 * _LEAST))
     trend = min(60, (width - 90) // 2) if wide else 0
     who = min(40, (width - 96) // 4) if wide else 0
@@ -99,14 +99,14 @@ def lay_out(
 
 MODES = ("auto", "open", "folded")
 _SENTENCE = 16
-"""The least cells for more than names of users."""
+"""Minimum cells for more than the names of users."""
 _MEASURED = 64
-"""The most rows whose users are measured for the width."""
+"""Maximum number of rows whose users are measured for the width."""
 
 
 @dataclass(frozen=True)
 class LoadRow:
-    """A row: a host, or one of its GPUs."""
+    """A row of the table: a host, or one of its GPUs."""
 
     host: HostNow
     gpu: GpuLoad | None = None
@@ -115,7 +115,7 @@ class LoadRow:
 
     @property
     def key(self) -> str:
-        """`node1` or `node1/0`; host names hold no slash."""
+        """Such as `node1` or `node1/0`; host names contain no slash."""
         return self.host.name if self.gpu is None else f"{self.host.name}/{self.gpu.index}"
 
 
@@ -131,7 +131,7 @@ class HostsTable(RowList[LoadRow]):
     }
     """
     PLACE = "hosts"
-    """Its name in the help, since its title has only numbers."""
+    """Its name in the help, because its title contains only numbers."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *ROW_KEYS,
         bind("top.fold", "e", "fold", "GPUs", "rows per GPU, per host, or automatic", group=VIEW),
@@ -151,15 +151,15 @@ class HostsTable(RowList[LoadRow]):
         super().__init__(id=id)
         self.mode = 0
         self.room = 20
-        """Rows available; in the automatic mode GPUs get rows of their own if all fit in them."""
+        """Number of rows available; in the automatic mode, GPUs have rows if all of them fit."""
         self.only: str = ""
-        """The key of the one host or GPU that is shown, empty for all."""
+        """The key of the host or GPU that is shown alone; empty for all."""
         self._history = history
         self._hosts: tuple[HostNow, ...] = ()
         self._plan = ColumnLayout(6, 6, 0, 0, 0, of=True, net=True)
         self._now = 0.0
         self._gpus = 0
-        """GPUs of all hosts."""
+        """Number of GPUs of all hosts."""
         self._leased = 0
         """Cells of the longest lease at the end of a GPU's row."""
         self._users = 0
@@ -170,17 +170,16 @@ class HostsTable(RowList[LoadRow]):
         self.settle()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer rows for GPUs if there are any, and `open` unless a GPU is shown alone."""
+        """Offer `fold` only if there are GPUs, and `open` unless a GPU is shown alone."""
         if action == "fold":
             return self._gpus > 0 and not self.only
         return not (action == "open" and "/" in self.only)
 
     def key_of(self, item: LoadRow) -> str:
-        """The key of a row: host, or host and GPU."""
         return item.key
 
     def ordered(self) -> list[LoadRow]:
-        """Hosts in their order, each with its GPUs if there is room."""
+        """The hosts in the chosen order, each with its GPUs if the mode and the room allow it."""
         name, _, gpu = self.only.partition("/")
         hosts = [host for host in self._hosts if (not name or host.name == name) and self._wanted(host)]
         if self.sorted_by:
@@ -227,7 +226,7 @@ class HostsTable(RowList[LoadRow]):
         gpus = max([0, *(len(entry.host.load.gpus) for entry in self.items if entry.host.load)])
         labels = [len(entry.host.name) if entry.gpu is None else len(self._label(entry)) for entry in self.items]
         users = [len(_who(entry.host, entry.gpu, 0)) for entry in self.items[:_MEASURED] if entry.gpu is not None]
-        # Never narrower again, so that a process that comes or goes moves no column.
+        # These columns never shrink, so that a process that starts or ends does not move the others.
         self._users = max([self._users, *(min(most, _SENTENCE - 1) for most in users)])
         held = [
             (entry.host, meters.lease_of(entry.host, entry.gpu.index)) for entry in self.items[:_MEASURED] if entry.gpu
@@ -277,7 +276,7 @@ class HostsTable(RowList[LoadRow]):
         return [glyph, name, *self._figures(host, host.load, width - self._plan.name - 4)]
 
     def _absent(self, host: HostNow, width: int) -> list[Piece]:
-        """The text instead of missing figures."""
+        """The text in place of missing figures."""
         css = look(meters.STATES.get(host.state, host.state)).css
         if host.state == "connecting":
             return [(f"connecting {max(0.0, self._now - host.since):.0f} s", self.component(css))]
@@ -307,14 +306,14 @@ class HostsTable(RowList[LoadRow]):
         return pieces
 
     def _lost(self, host: HostNow, width: int) -> list[Piece]:
-        """The time since a host is unreachable, shown beside its last figures."""
+        """Since when a host is unreachable, shown beside its last figures."""
         at = time.strftime("%H:%M:%S", time.localtime(host.heard or 0.0))
         words = f"unreachable since {at}  {clean(host.problem.splitlines()[0] if host.problem else '')}"
         shown = meters.fit(words, width) if width >= 26 else f"since {at[:5]}"[:width]
         return [(shown, self.component(look("not seen").css))]
 
     def _ink(self, host: HostNow) -> meters.Paint:
-        """The colours of figures: muted if they are old."""
+        """The styles of a host's figures, which are muted if they are outdated."""
         if host.state == "seen":
             return self.component
         return lambda name: self.component("top--rest" if name == "top--rest" else "top--quiet")
@@ -361,7 +360,7 @@ class HostsTable(RowList[LoadRow]):
         return [*shown, " " * (most - len(shown)), (text, ink(meters.ramp((value or 0.0) / 100)))]
 
     def action_fold(self) -> None:
-        """Switch between rows for GPUs where they fit, always, and never."""
+        """Switch between rows for GPUs if they fit, always, and never."""
         self.mode = (self.mode + 1) % len(MODES)
         self.notify(("a row for each GPU where all fit", "a row for each GPU", "a row for each host")[self.mode])
         self.settle()
@@ -379,7 +378,7 @@ def _heat(value: float | None, limit: float | None, ink: meters.Paint) -> Style:
 
 
 def _who(host: HostNow, gpu: GpuLoad, room: int) -> str:
-    """The lease of a GPU, then its other users: each once; only names if there is little room."""
+    """The lease of a GPU, then its other users, each once; only their names if `room` is small."""
     on_it = [process for process in host.load.processes if gpu.index in process.gpus] if host.load else []
     lease = meters.lease_of(host, gpu.index)
     words = [] if lease is None else [meters.lease_words(host, lease) if room >= _SENTENCE else lease["user"]]

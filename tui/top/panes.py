@@ -1,4 +1,4 @@
-"""The panes below the hosts: the last minutes of one host or GPU as curves, and the most important processes."""
+"""The panes below the hosts: the last minutes of one host or GPU as curves, and the processes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from disttui.tui.widgets.row_list import RowList, Sort
 _GAP = 3
 _CURVES = 4
 _LEAST = 22
-"""The least cells of a curve; with less room, fewer curves are shown."""
+"""Minimum cells of a curve; with less room, fewer curves are side by side."""
 
 
 class Curve(NamedTuple):
-    """A number over time, with its present value."""
+    """A figure over time, with its current value."""
 
     title: str
     values: Sequence[float | None]
@@ -36,11 +36,11 @@ class Curve(NamedTuple):
     top: float
     """The upper end of its scale."""
     end: str
-    """The upper end in words; empty if it is obvious."""
+    """The upper end as text; empty if it is obvious."""
 
 
 class CurvesPane(Drawn):
-    """Use, memory, and network of a host; use, memory, power and temperature of a GPU."""
+    """Curves of a host's CPU, memory and network, or of a GPU's use, memory, power and temperature."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--strong"}
     DEFAULT_CSS = """
@@ -53,7 +53,7 @@ class CurvesPane(Drawn):
     def __init__(self, history: LoadHistory, id: str | None = None) -> None:
         super().__init__(id=id)
         self.only = ""
-        """The key of the host or GPU, empty while all are shown."""
+        """The key of the host or GPU that is shown alone; empty for all."""
         self._history = history
         self._host: HostNow | None = None
 
@@ -84,7 +84,7 @@ class CurvesPane(Drawn):
         return [line([piece for block in blocks for piece in (*block[y], " " * _GAP)][:-1]) for y in range(height)]
 
     def _block(self, curve: Curve, width: int, height: int) -> list[list[Piece]]:
-        """A line of words over the columns; every line is `width` cells wide."""
+        """A line of text above the columns of a curve; every line is `width` cells wide."""
         room = width - len(curve.title) - len(curve.now) - 1
         end = f"  {curve.end}" if room >= len(curve.end) + 4 else ""
         lines: list[list[Piece]] = [
@@ -144,7 +144,7 @@ class Running:
     host: str
     process: ProcessLoad
     gpu_total: float
-    """Total memory of the GPUs that it uses; 0 without any."""
+    """Total memory of the GPUs that it uses (bytes); 0 without any."""
 
 
 class _ProcessColumn(NamedTuple):
@@ -152,7 +152,7 @@ class _ProcessColumn(NamedTuple):
     width: int
     align: str
     rank: int
-    """With too little room, the columns with the highest rank are left out first."""
+    """With too little room, the column with the highest rank is omitted first."""
 
 
 class ProcessPane(RowList[Running]):
@@ -261,7 +261,7 @@ class ProcessPane(RowList[Running]):
 
 
 def _weight(process: ProcessLoad) -> tuple[bool, bool, float]:
-    """The order: those on GPUs, those of runs, then busy ones; the first two groups keep their places."""
+    """Sort key: processes on GPUs, then those of runs, then busy ones; the first two groups keep their order."""
     kept = bool(process.gpus or process.run)
     return bool(process.gpus), bool(process.run), 0.0 if kept else process.cpu or 0.0
 
@@ -288,7 +288,7 @@ def _cell(one: Running, name: str) -> tuple[str, str]:
 
 
 def _indices(process: ProcessLoad) -> str:
-    """`0-3`, `0,2`."""
+    """The indices of a process's GPUs as text: `0-3`, `0,2`."""
     gpus = sorted(process.gpus)
     if len(gpus) > 2 and gpus == list(range(gpus[0], gpus[-1] + 1)):
         return f"{gpus[0]}-{gpus[-1]}"

@@ -1,4 +1,4 @@
-"""Live load of hosts: all, one, or one GPU, with their processes. Does not need a run."""
+"""The live load of hosts, with or without a run: all of them, one, or one GPU, with their processes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from disttui.tui.widgets.row_list import RowList
 
 
 class TopScreen(DisttuiScreen):
-    """All hosts at once.
+    """Shows the load of hosts.
 
     Args:
-        words: Hosts, or a profile by name; none: all known hosts.
-        profile: The file of a profile, instead of words.
+        words: Names of hosts, or of a profile; empty for all known hosts.
+        profile: The file of a profile, instead of `words`.
     """
 
     HELP = (
@@ -81,7 +81,7 @@ class TopScreen(DisttuiScreen):
         self._history = LoadHistory()
 
     def body(self) -> Iterable[Widget]:
-        """Yield hosts, curves, processes and filter."""
+        """Yield the hosts, curves, processes, error and filter."""
         yield HostsTable(self._history, id="load").add_class("pane")
         yield CurvesPane(self._history, id="curves").add_class("pane")
         yield ProcessPane(id="processes").add_class("pane")
@@ -112,7 +112,7 @@ class TopScreen(DisttuiScreen):
         self.add_class("-failed")
 
     def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
-        """Show the hosts at a time, from any source."""
+        """Show the hosts at a unix time (s), from any source."""
         self._hosts, self._now = hosts, now
         self._history.take(hosts)
         self._load.show(hosts, now)
@@ -150,7 +150,7 @@ class TopScreen(DisttuiScreen):
         )
 
     def _lease_alone(self) -> str:
-        """Who has leased the GPU that is shown alone; empty if it is free, or all are shown."""
+        """The lease of the GPU that is shown alone, as text; empty if it is free, or if all are shown."""
         here = self._load.here if "/" in self._load.only else None
         lease = meters.lease_of(here.host, here.gpu.index) if here and here.gpu else None
         return clean(meters.lease_words(here.host, lease)) if here and lease else ""
@@ -169,7 +169,7 @@ class TopScreen(DisttuiScreen):
 
     @property
     def _pane(self) -> RowList[LoadRow] | RowList[Running]:
-        """The pane that has the focus, or had it last."""
+        """The processes if they have the focus, or else the hosts."""
         return self._processes if self._processes.has_focus else self._load
 
     def commands(self) -> Iterator[Command]:
@@ -197,7 +197,7 @@ class TopScreen(DisttuiScreen):
             )
 
     def narrow(self, key: str) -> None:
-        """Show one host or GPU alone; an empty key: all."""
+        """Show one host or GPU alone, or all if the key is empty."""
         before, self._load.only = self._load.only, key
         self._curves.only = self._processes.only = key
         self.set_class(bool(key), "-alone")
@@ -208,7 +208,7 @@ class TopScreen(DisttuiScreen):
             self._load.go(keys.index(before) if before in keys else 0)
 
     async def action_back(self) -> None:
-        """Close the filter, then widen to the host, to all, then leave."""
+        """Clear the filter, then leave the zoom, then show all hosts, then leave the screen."""
         if self.query_one(FilterLine).drop():
             return
         if self.has_class("-zoomed"):
@@ -239,7 +239,7 @@ class TopScreen(DisttuiScreen):
         target.focus()
 
     def action_zoom(self) -> None:
-        """Show the pane with the cursor alone, or all again."""
+        """Show the pane with the cursor alone, or all panes."""
         for pane in (self._load, self._processes):
             pane.set_class(pane is self._pane, "-zoom")
         zoomed = self.toggle_class("-zoomed").has_class("-zoomed")
@@ -256,7 +256,7 @@ class TopScreen(DisttuiScreen):
                 self.narrow("")
 
     def action_retry(self) -> None:
-        """Connect now to all hosts that are not connected."""
+        """Reconnect immediately to all hosts that are not connected."""
         if self._feed is not None and self._feed.watch is not None:
             self._feed.watch.retry()
 

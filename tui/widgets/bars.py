@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class HeaderBar(Widget):
-    """One line: subject, facts, and at the right the state. Facts that do not fit are left out."""
+    """One line: the subject, facts, and the state at the right. Facts that do not fit are omitted."""
 
     DEFAULT_CSS = """
     HeaderBar { height: 1; dock: top; padding: 0 1; background: $panel; color: $foreground; text-wrap: nowrap; }
@@ -39,7 +39,7 @@ class HeaderBar(Widget):
         self._right = ""
 
     def show(self, title: str, facts: Sequence[str] = (), state: str = "", right: str = "") -> None:
-        """Set the texts; nothing is drawn if they are unchanged.
+        """Set the texts; redraw if they have changed.
 
         Args:
             title: Name of the run, profile or screen.
@@ -53,7 +53,7 @@ class HeaderBar(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """Draw title and facts from the left, the state at the right."""
+        """Draw the title and the facts from the left, and the state at the right."""
         right = Content.assemble(
             state_words(self._state) if self._state else "",
             "  " if self._state and self._right else "",
@@ -71,7 +71,7 @@ class HeaderBar(Widget):
 
 
 CLICK_GUARD = 0.5
-"""Seconds within which a click is meant for the previous key at its place."""
+"""Seconds after a change within which a click is meant for the previous key at its place."""
 
 
 class KeyHint(NamedTuple):
@@ -84,12 +84,11 @@ class KeyHint(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Cells it takes."""
         return len(self.shown) + len(self.label) + bool(self.label)
 
 
 def _put_in_place(active: list[ActiveBinding], moved: ActiveBinding) -> None:
-    """Move a binding that the user's config remaps to its declared position among the bindings of its node."""
+    """Move a binding that the user's config remaps to its declared position among those of its node."""
     written = [one for base in reversed(type(moved.node).__mro__) for one in vars(base).get("BINDINGS", ())]
     ids = [one.id for one in written if isinstance(one, Binding)]
     if moved.binding.id in ids:
@@ -100,8 +99,8 @@ def _put_in_place(active: list[ActiveBinding], moved: ActiveBinding) -> None:
 
 
 class FooterBar(Widget):
-    """Keys and labels of the available actions, the focused widget's first; the way back, `?` and the palette are at
-    the right. Keys that do not fit are left out, but never the palette, which lists them. A click presses the key."""
+    """Keys and labels of the available actions, the focused widget's first; at the right those to go back, for help and
+    for the palette. Keys that do not fit are omitted, except the palette, which lists them. A click presses the key."""
 
     DEFAULT_CSS = """
     FooterBar {
@@ -120,7 +119,7 @@ class FooterBar(Widget):
         self._guarded_until = -inf
 
     def changed_by_itself(self) -> None:
-        """For a moment, ignore clicks where the key has changed: they were meant for the previous one."""
+        """For CLICK_GUARD seconds, ignore clicks where the key has changed: they were meant for the previous one."""
         self._before, self._guarded_until = self._places, monotonic() + CLICK_GUARD
 
     def render(self) -> Content:
@@ -146,7 +145,7 @@ class FooterBar(Widget):
         return Content.assemble(*parts)
 
     def _cells(self, hints: Sequence[KeyHint]) -> int:
-        """Cells of the hints, each with the gap behind it."""
+        """Cells of the hints, each with the gap after it."""
         return sum(hint.width + self.GAP for hint in hints)
 
     def _put(self, parts: list[Content | str | tuple[str, str]], hint: KeyHint, at: int) -> int:
@@ -156,7 +155,7 @@ class FooterBar(Widget):
 
     def _hints(self) -> list[KeyHint]:
         found: dict[str, KeyHint] = {}
-        # Priority bindings come first: they are the main actions of the screen.
+        # Priority bindings come first, because they are the main actions of the screen.
         active = sorted(self.screen.active_bindings.values(), key=lambda one: not one.binding.priority)
         for one in [one for one in active if one.binding.id in self._remapped]:
             _put_in_place(active, one)
@@ -172,13 +171,13 @@ class FooterBar(Widget):
         return list(found.values())
 
     def _typed(self, shown: str) -> bool:
-        """Whether the focused widget takes a key as text; Textual knows no character of `slash`."""
+        """Whether the focused widget takes a key as text; `shown`, because Textual has no character for `slash`."""
         focused, one = self.screen.focused, len(shown) == 1 and shown.isascii()
         return one and focused is not None and focused.check_consume_key(shown, shown)
 
     @property
     def _remapped(self) -> Mapping[str, str]:
-        """Binding id → keys of the user's config."""
+        """Binding id → its keys in the user's config."""
         settings = getattr(self.app, "settings", None)
         return settings.keys if settings is not None else {}
 
@@ -202,10 +201,10 @@ def _key_at(places: Sequence[tuple[int, int, str]], x: int) -> str | None:
 
 
 class Key(NamedTuple):
-    """A key of the line."""
+    """A key of `Hints`."""
 
     key: str
-    """Textual's name of it."""
+    """Textual's name of the key."""
     shown: str
     does: str
 
@@ -214,11 +213,11 @@ LEAVE = Key("escape", "esc", "cancel")
 
 
 class Hints(Widget):
-    """`enter save   esc leave it`; a click on a hint presses its key.
+    """The keys of a dialog, such as `enter save   esc cancel`; a click on a hint presses its key.
 
     Args:
         keys: The keys.
-        after: Text after the keys.
+        after: A text after the keys.
     """
 
     DEFAULT_CSS = "Hints { height: auto; color: $muted; pointer: pointer; }"
@@ -231,7 +230,6 @@ class Hints(Widget):
         self._after = after
 
     def show(self, *keys: Key) -> None:
-        """Replace the keys."""
         if keys != self._keys:
             self._keys = keys
             self.refresh(layout=True)

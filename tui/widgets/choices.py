@@ -1,4 +1,4 @@
-"""Lines to choose from: tabs, steps, words."""
+"""Single-line widgets to choose from tabs, steps or words."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from textual.widget import Widget
 from disttui.tui.keys import VIEW, bind
 
 _MORE = re.compile(": | · ")
-"""What separates the name of a pane from its details."""
+"""Separates the name of a pane from its details."""
 
 
 class Tabs(Widget):
-    """`[1] Runs · 6   [2] Profiles   [3] Hosts`; a click on a name shows its pane."""
+    """Tabs such as `[1] Runs · 6   [2] Profiles   [3] Hosts`; a click on a label posts `Chosen`."""
 
     DEFAULT_CSS = "Tabs { height: 1; padding: 0 1; text-wrap: nowrap; pointer: pointer; }"
     ALLOW_SELECT = False
     GAP = 3
 
     class Chosen(Message):
-        """A name was clicked."""
+        """The label of a pane was clicked."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -38,19 +38,19 @@ class Tabs(Widget):
         self._panes: list[tuple[str, str, bool]] = []
 
     def show(self, panes: Sequence[tuple[str, str, bool]]) -> None:
-        """Show (name, label, whether it is shown) of every pane."""
+        """Show every pane, given as (name, label, whether it is the current one)."""
         if self._panes != list(panes):
             self._panes = list(panes)
             self.refresh()
 
     def render(self) -> Content:
-        """Draw the labels, that of the shown pane bold."""
+        """Draw the labels, with the current pane's bold."""
         labels, gap = self._fitting()
         styles = ("bold $accent" if here else "$muted" for _, _, here in self._panes)
         return Content(" " * gap).join(map(Content.styled, labels, styles))
 
     def _fitting(self) -> tuple[list[str], int]:
-        """The labels and the cells between them; the shown pane's is the last to lose words."""
+        """The labels that fit and the cells between them; the current pane's label is shortened last."""
         *forms, shortest = self._forms()
         width = self.content_size.width
         fits = (form for form in forms if sum(map(cell_len, form[0])) + form[1] * (len(form[0]) - 1) <= width)
@@ -78,7 +78,7 @@ class Tabs(Widget):
 
 
 class Rail(Widget):
-    """Numbered steps: the open one bold, the finished ones marked. A click opens a step."""
+    """Numbered steps: the open one is bold, finished ones are marked. A click on a step posts `Chosen`."""
 
     DEFAULT_CSS = """
     Rail { height: 1; padding: 0 1; color: $muted; text-wrap: nowrap; pointer: pointer; }
@@ -100,12 +100,11 @@ class Rail(Widget):
         self._places: list[tuple[int, int]] = []
 
     def go(self, step: int) -> None:
-        """Open a step."""
         self._at, self._reached = step, max(step, self._reached)
         self.refresh()
 
     def render(self) -> Content:
-        """Draw all titles if they fit, else only the open step's."""
+        """Draw all titles if they fit, or else only the open step's."""
         whole = sum(len(title) + 7 for title in self._titles) <= self.size.width + 5
         parts: list[str | tuple[str, str]] = []
         self._places, at = [], 0
@@ -157,13 +156,13 @@ class Cycle(Widget, can_focus=True):
         self.value = self._choices[0]
 
     def show(self, value: str) -> None:
-        """Show what is chosen."""
+        """Show `value` as the chosen word."""
         if value != self.value:
             self.value = value
             self.refresh()
 
     def render(self) -> Content:
-        """Draw the words, the chosen one bold; if not all fit, those around the chosen one."""
+        """Draw the words, with the chosen one bold; if not all fit, draw those around it."""
         parts: list[str | tuple[str, str]] = [" ", (MORE.rstrip(), "$muted")] if self._first else []
         for word in self._choices[self._first :]:
             chosen = word == self.value
@@ -173,7 +172,7 @@ class Cycle(Widget, can_focus=True):
 
     @property
     def _first(self) -> int:
-        """The first word drawn: the chosen one has room, and the ellipsis behind it."""
+        """Index of the first word drawn, so that the chosen one fits, and the ellipsis of the words before it."""
         upto = self._choices.index(self.value) + 1 if self.value in self._choices else 1
         first, room = 0, self.size.width
         while first < upto - 1 and sum(cell_len(word) + 3 for word in self._choices[first:upto]) >= room:
@@ -181,7 +180,7 @@ class Cycle(Widget, can_focus=True):
         return first
 
     def on_click(self, event: events.Click) -> None:
-        """Choose what is under the pointer; on the ellipsis, the last hidden one."""
+        """Choose the word under the pointer, or the last word that the ellipsis hides."""
         offset = event.get_content_offset(self)
         first, at = self._first, 1
         if first and offset is not None and at <= offset.x < at + len(MORE):

@@ -27,9 +27,9 @@ _NO_STYLE = Style()
 
 
 class Drawn(Widget):
-    """Base of the dashboard's panes: a subclass defines `draw`, and calls `redraw` when its content has changed.
+    """Base of panes that draw lines: a subclass defines `draw`, and calls `redraw` when its content has changed.
 
-    mypy rejects a subclass without `draw`; it cannot be an ABC, because Textual's widgets have their own metaclass.
+    It cannot be an ABC, because Textual's widgets have their own metaclass; mypy rejects a subclass without `draw`.
     """
 
     ALLOW_SELECT = False
@@ -41,19 +41,18 @@ class Drawn(Widget):
 
     @abstractmethod
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Make the lines; fewer than `height` is fine."""
+        """Return the lines, at most `height` of them."""
 
     def rows(self, width: int) -> int:
-        """Number of lines needed at a width, for panes whose height is `auto`."""
+        """The number of lines needed at a width, for panes whose height is `auto`."""
         return 1
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Return `rows`."""
         return self.rows(width)
 
     def component(self, name: str) -> Style:
-        """The colours of a component class, or of a name in `disttui.tui.theme.COLOURS`."""
-        # Cached, because Textual computes them again after every refresh.
+        """The style of a component class, or of a name in `disttui.tui.theme.COLOURS`."""
+        # Cached, because Textual recomputes them after every refresh.
         if self._colours is None:
             self._colours = {}
         if name not in self._colours:
@@ -61,14 +60,14 @@ class Drawn(Widget):
         return self._colours[name]
 
     def _shared(self, name: str) -> Style | None:
-        # No component classes: Textual would find the rules of each for each widget, whenever a class changes.
+        # Not component classes, because Textual would match the rules of each in each widget whenever a class changes.
         if name not in COLOURS:
             return None
         variable = "foreground" if self.app.no_color and name in LOUD else COLOURS[name]
         return Style(color=Color.parse(self.app.theme_variables[variable]).rich_color)
 
     def set_title(self, *words: str) -> None:
-        """Set the text in the border; it must be clean, and is never parsed as markup."""
+        """Set the title in the border; it must be clean, and is never parsed as markup."""
         title = "   ".join(word for word in words if word)
         if title != self._title:
             self._title = title
@@ -77,14 +76,14 @@ class Drawn(Widget):
             self._only_title = False
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Repaint; a new title repaints its own line only, not the whole pane."""
+        """Repaint; a new title repaints only its own line, not the whole pane."""
         if self._only_title:
             offset = self.content_offset
             regions = (Region(-offset.x, -offset.y, self.outer_size.width, 1),)
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def redraw(self) -> None:
-        """Draw, and repaint the cells that have changed."""
+        """Draw the lines, and repaint the cells that have changed."""
         if self._strips is None:
             self.refresh()
             return
@@ -121,19 +120,19 @@ Piece = str | tuple[str, Style]
 
 
 def cells(pieces: Iterable[Piece]) -> int:
-    """The total width of texts, in cells."""
+    """The total width of pieces, in cells."""
     return sum(cell_len(piece if isinstance(piece, str) else piece[0]) for piece in pieces)
 
 
 def line(pieces: Iterable[Piece]) -> Strip:
-    """A strip of texts, each with or without a style. The texts must be clean."""
+    """Make a strip of pieces, whose texts must be clean."""
     return Strip(
         [Segment(piece, _NO_STYLE) if isinstance(piece, str) else Segment(*piece) for piece in pieces if piece]
     )
 
 
 def _changed(old: Strip, new: Strip) -> tuple[int, int]:
-    """The cells outside which two strips are the same."""
+    """The range of cells (begin, end) outside of which two strips are equal."""
     start = _same(old, new, reverse=False)
     end = max(old.cell_length, new.cell_length)
     if old.cell_length == new.cell_length:
@@ -154,7 +153,7 @@ def _same(old: Strip, new: Strip, *, reverse: bool) -> int:
 INDENT = "  "
 """Indentation of continuation lines."""
 QUOTE = "│ "
-"""The margin of quoted output; continuation lines have it as well."""
+"""The margin of quoted output, also of its continuation lines."""
 
 
 POINTER = re.compile(r"│ [ ~]*\^[ ~^]*")
@@ -162,9 +161,9 @@ POINTER = re.compile(r"│ [ ~]*\^[ ~^]*")
 
 
 def wrapped(lines: Iterable[str], width: int) -> list[str]:
-    """Lines of at most `width` characters, at least 10: broken at a blank, else after a slash, else anywhere.
+    """Wrap lines to `width` (at least 10) characters: at a blank, or else after a slash, or else anywhere.
 
-    Pointers that would be broken are left out: they would point at nothing.
+    Pointers that do not fit are omitted, because they would point at nothing.
     """
     found = []
     for text in lines:
@@ -181,7 +180,7 @@ def wrapped(lines: Iterable[str], width: int) -> list[str]:
 
 
 def _cut(text: str, width: int) -> int:
-    """Where to break a text that is too long; never within its indentation, which would not shorten it."""
+    """The index at which to break a text that is too long; never within its indentation, which would not shorten it."""
     begin = len(text) - len(text.lstrip()) + len(INDENT) + 1
     blank = text.rfind(" ", begin, width + 1)
     if blank > 0 and (blank > width // 2 or len(text[blank + 1 :].split(" ", 1)[0]) <= width - len(INDENT)):

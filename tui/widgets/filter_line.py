@@ -21,7 +21,7 @@ class _Words(Input):
 
 
 class FilterLine(Horizontal):
-    """`/ filter pair`: shown while text is typed, and as long as it hides rows."""
+    """The line `/ filter pair`, which is visible while it has the focus or hides rows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("filter.drop", "escape", "drop", "all rows", "show all rows again", group=VIEW)
@@ -52,23 +52,22 @@ class FilterLine(Horizontal):
         yield _Words(placeholder="text to search for", id="filter")
 
     def on_click(self) -> None:
-        """Focus the input, also for a click on its label."""
+        """Focus the input, even for a click on its label."""
         self.query_one(Input).focus()
 
     def open(self) -> None:
-        """Open and focus the input."""
         self.add_class("-on")
         self.query_one(Input).focus()
 
     def drop(self) -> bool:
-        """Show all rows; True if the filter was open or in use."""
+        """Clear and close the filter; return True if it was open."""
         shown = self.has_class("-on")
         self.query_one(Input).value = ""
         self.remove_class("-on")
         return shown
 
     def action_drop(self) -> None:
-        """Show all rows, and close the line."""
+        """Clear and close the filter, and leave it."""
         self.drop()
         self.post_message(self.Left())
 
@@ -77,7 +76,7 @@ class FilterLine(Horizontal):
         self.post_message(self.Changed(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Apply the filter; close the line if it is empty."""
+        """Leave the filter, and close it if it is empty."""
         event.stop()
         self.set_class(bool(event.value), "-on")
         self.post_message(self.Left())

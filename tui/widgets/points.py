@@ -19,29 +19,29 @@ from disttui.runner.text import clean
 from disttui.tui.keys import MOVE, bind
 
 _LEAST = 20
-"""The least cells for the text; with fewer left beside the mark, it wraps below the mark."""
+"""Minimum cells for the text beside the mark; with fewer, it wraps below the mark."""
 
 
 class Point(NamedTuple):
-    """One line of any length. A plain string is cleaned; a `Content` must be clean."""
+    """A paragraph. A plain string is cleaned; a `Content` must be clean."""
 
     text: str | Content
     style: str = ""
     mark: str = ""
-    """Text before the point."""
+    """Text before the first line."""
     mark_style: str | None = None
-    """None: the style of the text."""
+    """None for the style of the text."""
     hang: int | None = None
-    """Indentation of further lines in cells; None: the width of the mark."""
+    """Indentation of further lines in cells; None for the width of the mark."""
 
     @property
     def plain(self) -> str:
-        """Its text for copying."""
+        """The text for copying."""
 
         return self.mark + clean(str(self.text))
 
     def lines(self, width: int) -> list[Content]:
-        """Wrap it to a width."""
+        """Wrap the point to a width in cells."""
         mark = Content.styled(self.mark, self.style if self.mark_style is None else self.mark_style)
         text = self.text if isinstance(self.text, Content) else Content.styled(clean(self.text), self.style)
         indent = cell_len(self.mark) if self.hang is None else self.hang
@@ -74,7 +74,7 @@ class Points(Visual):
         return self._at(width).get_height(rules, width) if self._points else 0
 
     def top(self, index: int, width: int) -> int:
-        """The first row of a point."""
+        """The first row of a point at a width in cells."""
         return sum(len(point.lines(width)) for point in self._points[:index])
 
     def _at(self, width: int) -> Content:
@@ -97,11 +97,11 @@ class Pages(VerticalScroll, can_focus=True):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(Static(), id=id)
         self.plain = ""
-        """Its text for copying."""
+        """The text for copying."""
         self._points: list[Point] = []
 
     def show(self, points: Iterable[Point]) -> None:
-        """Replace the points, if they have changed; their texts must be clean."""
+        """Replace the points if they have changed."""
         shown = list(points)
         if shown == self._points:
             return

@@ -1,4 +1,4 @@
-"""Rows below a line of heads, with a cursor, an order and a filter: the base of tables and of lists of live figures."""
+"""Rows below a head, with a cursor, an order and a filter: the base of tables and of lists of live figures."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Sort(NamedTuple, Generic[Item]):
     """A way to order rows."""
 
     name: str
-    """The name, and the title of its column."""
+    """The name, which is also the title of its column."""
     key: Callable[[Item], Any]
     """The sort key; the largest value comes first."""
     words: str | None = None
-    """Its words in the pane's title; None: `by name ▾`."""
+    """The description in the pane's title; None for `by name ▾`."""
 
 
 class RowList(Drawn, Generic[Item]):
-    """A subclass returns the rows in their order, draws the head and one row, and binds keys to the actions."""
+    """A list of rows. A subclass orders the rows, draws the head and a row, and binds keys to the actions."""
 
     can_focus = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -51,11 +51,11 @@ class RowList(Drawn, Generic[Item]):
     """
     SORTS: ClassVar[Sequence[Sort[Any]]] = ()
     QUIET_CURSOR: ClassVar[bool] = False
-    """Whether the cursor is only a colour, shown with the focus only: the rows have no cells for a mark."""
+    """Whether the cursor is only a colour, visible only with the focus, because the rows have no cells for a mark."""
     CLINGS: ClassVar[bool] = False
-    """Whether the cursor follows its row even before it was moved; else it stays at the top until then."""
+    """Whether the cursor follows its row even before it is moved; otherwise it stays at the top until then."""
     BAR: ClassVar[bool] = False
-    """Whether a scroll bar shows where the rows on the screen are; the wheel then scrolls, else it moves the cursor."""
+    """Whether there is a scroll bar; the wheel then scrolls the rows instead of moving the cursor."""
 
     class Opened(Message):
         """A row was opened."""
@@ -70,13 +70,13 @@ class RowList(Drawn, Generic[Item]):
         self.sorted_by = 0
         self.turned = False
         self.words: list[str] = []
-        """Only rows that contain all of these words are shown."""
+        """Words of the filter; only rows that contain all of them are shown."""
         self._cursor = 0
         self._chosen = False
         self.top = 0
         """Index of the first row on the screen."""
         self._scrolled = False
-        """Whether the rows were scrolled without the cursor; moving the cursor scrolls back to it."""
+        """Whether the rows were scrolled away from the cursor; moving the cursor scrolls back to it."""
         self._dragging = False
 
     # Defined by a subclass
@@ -87,15 +87,15 @@ class RowList(Drawn, Generic[Item]):
 
     @abstractmethod
     def ordered(self) -> list[Item]:
-        """The rows to show, in their order."""
+        """The rows to show, in the chosen order."""
 
     @abstractmethod
     def head(self, width: int) -> list[Piece]:
-        """The line of heads."""
+        """The head: the titles of the columns."""
 
     @abstractmethod
     def row(self, item: Item, width: int) -> list[Piece]:
-        """One row."""
+        """The pieces of one row, without the cells before it."""
 
     # Behaviour
 
@@ -105,7 +105,7 @@ class RowList(Drawn, Generic[Item]):
         return self.items[self._cursor] if self._cursor < len(self.items) else None
 
     def settle(self) -> None:
-        """Sort and filter again; a cursor that was moved stays on its row, else it stays at the top."""
+        """Sort and filter again; a cursor that was moved stays on its row, otherwise it stays at the top."""
         clings = self._chosen or self.CLINGS
         key = self.key_of(self.here) if self.here is not None and clings else ""
         self.items = self.ordered()
@@ -125,27 +125,27 @@ class RowList(Drawn, Generic[Item]):
         return all(word in text for word in self.words)
 
     def by_choice(self, items: Sequence[Item]) -> list[Item]:
-        """Items in the chosen order; those without the number come last."""
+        """The items in the chosen order."""
         return sorted(items, key=self.SORTS[self.sorted_by].key, reverse=not self.turned)
 
     @property
     def sort_words(self) -> str:
-        """How the rows are ordered: `by cpu ▾`."""
+        """The order as text, such as `by cpu ▾`."""
         sort = self.SORTS[self.sorted_by]
         return sort.words if sort.words is not None else f"by {sort.name} {'▴' if self.turned else '▾'}"
 
     @property
     def filter_words(self) -> str:
-        """The words that rows must have: `filter 'bob'`."""
+        """The filter as text, such as `filter 'bob'`; empty without one."""
         return f"filter {clean(' '.join(self.words))!r}" if self.words else ""
 
     def title(self, text: str) -> Piece:
-        """The head of a column, marked if the rows are ordered by it."""
+        """The title of a column, marked if the rows are ordered by it."""
         name = self.SORTS[self.sorted_by].name
         return text, self.component("rows--sorted" if text.strip() == name else "rows--quiet")
 
     def lead(self, item: Item, *, here: bool) -> Piece:
-        """The two cells before a row. `here`: the cursor is on it, and has the focus."""
+        """The two cells before a row; `here` if the cursor is on it and the list has the focus."""
         return ("› ", self.component("rows--mark")) if here else "  "
 
     def draw(self, width: int, height: int) -> list[Strip]:
@@ -159,7 +159,7 @@ class RowList(Drawn, Generic[Item]):
             mark = "" if quiet else self.lead(item, here=here and self.has_focus)
             strip = line([mark, *self.row(item, width - lead)]).adjust_cell_length(width)
             if here and (self.has_focus or not quiet):
-                # Below the row's own styles, so that states keep their colours.
+                # Applied below the row's own styles, so that states keep their colours.
                 strip = strip.apply_style(self.component("rows--cursor" if self.has_focus else "rows--cursor-far"))
             strips.append(strip)
         if self.words and not self.items:
@@ -174,7 +174,7 @@ class RowList(Drawn, Generic[Item]):
         return line([("  no matching rows", self.component("rows--quiet"))])
 
     def _barred(self, height: int) -> bool:
-        """Whether there is a scroll bar at a height."""
+        """Whether a scroll bar is shown at a height."""
         return self.BAR and len(self.items) >= height
 
     def _bar(self, height: int) -> list[Segment]:
@@ -187,7 +187,7 @@ class RowList(Drawn, Generic[Item]):
         return [Segment(one.text, (one.style or plain).clear_meta_and_links()) for one in bar.segments]
 
     def rows(self, width: int) -> int:
-        """A line per row and one for the head."""
+        """One line per row, and one for the head."""
         return max(len(self.items), bool(self.words)) + 1
 
     def _keep_in_sight(self) -> None:
@@ -196,7 +196,7 @@ class RowList(Drawn, Generic[Item]):
         self.top = max(0, min(top, len(self.items) - page))
 
     def _scroll(self, top: int) -> None:
-        """Show other rows, and leave the cursor where it is."""
+        """Scroll to other rows, without moving the cursor."""
         self._scrolled, self.top = True, top
         self._keep_in_sight()
         self.redraw()
@@ -210,7 +210,7 @@ class RowList(Drawn, Generic[Item]):
         self.redraw()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Draw for the new size, the cursor in sight."""
+        """Redraw for the new size, with the cursor visible."""
         super().on_resize(event)
         self._keep_in_sight()
         self.redraw()
@@ -234,7 +234,7 @@ class RowList(Drawn, Generic[Item]):
                 self.action_open()
 
     def row_clicked(self, x: int) -> bool:
-        """Handle a click on the row under the cursor, `x` cells from its left; True if nothing else should happen."""
+        """Handle a click on the row under the cursor at cell `x`; return True if a double click must not open it."""
         return False
 
     def _on_bar(self, x: int) -> bool:
@@ -257,7 +257,7 @@ class RowList(Drawn, Generic[Item]):
             self.release_mouse()
 
     def _drag(self, y: int) -> None:
-        """Show the rows around the one at a place on the bar."""
+        """Show the rows around the one at row `y` of the scroll bar."""
         page = max(1, self.size.height - 1)
         self._scroll(y * len(self.items) // page - page // 2)
 
@@ -276,7 +276,7 @@ class RowList(Drawn, Generic[Item]):
             self.go(self._cursor + by)
 
     def sort_at(self, x: int) -> None:
-        """Order by the column at cell `x` of the head; if it is the order already, reverse it."""
+        """Order by the column at cell `x` of the head, or reverse the order if it is by that column already."""
         at = 0 if self.QUIET_CURSOR else 2
         for piece in self.head(self.size.width - at):
             text = piece if isinstance(piece, str) else piece[0]

@@ -1,4 +1,4 @@
-"""Rows below a head: columns that fit the width, a cursor, a filter."""
+"""A table: rows below a head, with columns that fit the width, a cursor and a filter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from disttui.tui.widgets.drawn import Piece, line
 from disttui.tui.widgets.row_list import RowList
 
 Cell = str | Sequence[tuple[str, str]]
-"""A text, or parts of (text, component class); the class may be empty."""
+"""A text, or parts as (text, component class); the class may be empty."""
 
 
 class Column(NamedTuple):
@@ -26,13 +26,13 @@ class Column(NamedTuple):
     title: str
     align: Literal["left", "right"] = "left"
     rank: int = 0
-    """With too little room, the columns with the highest rank are left out first."""
+    """With too little room, the column with the highest rank is omitted first."""
     most: int = 40
-    """Its greatest width in cells."""
+    """Maximum width in cells."""
     grows: bool = False
-    """Whether it takes the room that is left."""
+    """Whether it takes the remaining room."""
     least: int | None = None
-    """Its width in cells where there is little room, and it has more to show; None: 12 if it grows, else all of it."""
+    """Width in cells to which it may shrink with little room; None for 12 if it grows, or else its full width."""
 
 
 class Row(NamedTuple):
@@ -44,13 +44,13 @@ class Row(NamedTuple):
 
 
 def state_cell(word: str) -> Cell:
-    """Glyph and word of a state, in its colour."""
+    """A state's glyph and word in its colour."""
     seen = look(word)
     return [(f"{seen.glyph} {word}", seen.css)]
 
 
 class Table(RowList[Row]):
-    """A list to choose from."""
+    """A table to choose a row from."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("table.open", "enter", "open", "open", "open what the cursor is on", group=OPEN),
@@ -68,14 +68,14 @@ class Table(RowList[Row]):
     GAP = 2
 
     class Highlighted(Message):
-        """The cursor went to another row; `key` is empty without one."""
+        """The cursor has moved to another row; `key` is empty if there is none."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
     class HeadClicked(Message):
-        """The head of a column was clicked."""
+        """The title of a column was clicked."""
 
         def __init__(self, table: Table, column: int) -> None:
             super().__init__()
@@ -88,7 +88,7 @@ class Table(RowList[Row]):
     def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._empty = ""
-        """Text shown without rows."""
+        """The text shown if there are no rows."""
         self._columns = list(columns)
         self._all: list[Row] = []
         self._marked: set[str] = set()
@@ -97,22 +97,21 @@ class Table(RowList[Row]):
 
     @property
     def key(self) -> str:
-        """Key of the row under the cursor; empty without one."""
+        """Key of the row under the cursor; empty if there is none."""
         return self.here.key if self.here is not None else ""
 
     @property
     def marked(self) -> frozenset[str]:
-        """Keys of the marked rows, shown or not."""
+        """Keys of the marked rows, including hidden ones."""
         return frozenset(self._marked)
 
     def mark(self) -> None:
-        """Mark or unmark the row under the cursor, and go to the next."""
+        """Toggle the mark of the row under the cursor, and go to the next row."""
         if self.key:
             self._marked ^= {self.key}
             self.action_move(1)
 
     def unmark(self) -> None:
-        """Mark no row."""
         if self._marked:
             self._marked.clear()
             self.redraw()
@@ -124,17 +123,17 @@ class Table(RowList[Row]):
 
     @property
     def all(self) -> int:
-        """Number of all rows, shown or not."""
+        """Number of all rows, including hidden ones."""
         return len(self._all)
 
     def say_where_empty(self, words: str) -> None:
-        """Show this text if there are no rows."""
+        """Set the text shown if there are no rows."""
         if words != self._empty:
             self._empty = words
             self.redraw()
 
     def show(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> None:
-        """Replace the rows; nothing is drawn if they are unchanged."""
+        """Replace the rows and the columns if they have changed."""
         if columns is not None and list(columns) != self._columns:
             self._columns = list(columns)
             self._grown, self._widths = [0] * len(columns), [0] * len(columns)
@@ -144,12 +143,12 @@ class Table(RowList[Row]):
         self._marked &= {row.key for row in rows}
         for index, column in enumerate(self._columns):
             natural = max([cell_len(column.title), *(_width(row.cells[index]) for row in rows)])
-            # Columns never get narrower, so that changing numbers do not move other columns.
+            # Columns never shrink, so that changing numbers do not move other columns.
             self._grown[index] = max(self._grown[index], min(column.most, natural))
         self.settle()
 
     def select(self, key: str) -> None:
-        """Put the cursor on a row."""
+        """Put the cursor on the row with a key, if it is shown."""
         for index, row in enumerate(self.items):
             if row.key == key:
                 self.go(index)
@@ -161,7 +160,7 @@ class Table(RowList[Row]):
         return [row for row in self._all if self.fits(*map(_plain, row.cells))]
 
     def settle(self) -> None:
-        """Filter the rows again, and keep the cursor on its row."""
+        """Filter the rows again, and keep the cursor on its row; post `Highlighted` if that has changed."""
         before, count = self.key, self.count
         super().settle()
         if self.count != count:
@@ -176,7 +175,7 @@ class Table(RowList[Row]):
             self.post_message(self.Highlighted(self.key))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer `open` only where there is a row."""
+        """Offer `open` only if there is a row."""
         return action != "open" or self.here is not None
 
     def draw(self, width: int, height: int) -> list[Strip]:
@@ -187,14 +186,14 @@ class Table(RowList[Row]):
         return super().draw(width, height)
 
     def _lay_out(self, room: int, *, barred: bool) -> None:
-        # The cell behind the room is free or the scroll bar's, so that a row more or less leaves no column out; the
+        # The cell after the room is free or the scroll bar's, so that one row more or less never hides a column; the
         # column that grows leaves a cell free before the bar.
         shown = {index for index, width in enumerate(self._grown) if width}
         left_out: list[int] = []
         while len(shown) > 1 and self._needed(shown) > room:
             left_out.append(max(shown, key=lambda index: (self._columns[index].rank, index)))
             shown.discard(left_out[-1])
-        for index in left_out:  # one as important as the last may fit in its place
+        for index in left_out:  # a narrower column of the same rank as the last may fit in its place
             if self._columns[index].rank == self._columns[left_out[-1]].rank and self._needed({*shown, index}) <= room:
                 shown.add(index)
         self._widths = [0] * len(self._grown)
@@ -219,7 +218,7 @@ class Table(RowList[Row]):
         return self._pieces(item.cells)
 
     def lead(self, item: Row, *, here: bool) -> Piece:
-        """The cursor, and whether the row is marked."""
+        """The cursor and the mark of a row."""
         mark = "•" if item.key in self._marked else " "
         return ("›" if here else " ") + mark, self.component("state--running")
 
@@ -250,11 +249,11 @@ class Table(RowList[Row]):
         return self.cell_clicked(*self._column_at(x))
 
     def cell_clicked(self, column: int, x: int) -> bool:
-        """Handle a click on a cell of the row under the cursor, `x` cells from its left; True if it did."""
+        """Handle a click on a cell of the row under the cursor, `x` cells from its left; return whether it did."""
         return False
 
     def _column_at(self, x: int) -> tuple[int, int]:
-        """The column at cell `x` (-1: none), and the position within it."""
+        """The column at cell `x` (-1 if none), and the position within it."""
         at = 2
         for index, width in enumerate(self._widths):
             if width and at <= x < at + width:

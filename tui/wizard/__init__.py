@@ -1,4 +1,4 @@
-"""The wizard: from hosts to a running training in five steps, each a module of its own."""
+"""The wizard: from hosts to a running job in five steps, each in its own module."""
 
 from disttui.tui.wizard.screen import WizardScreen
 

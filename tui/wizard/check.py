@@ -1,4 +1,4 @@
-"""Step 5: findings, the file, the commands; save and launch."""
+"""Step 5: the findings, the profile and the commands; save and launch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DIFF = {"+": "$state-done", "-": "$state-failed", "@": "$muted"}
 
 
 class Pane(Pages):
-    """A pane with one of the three texts."""
+    """A pane of the step: checks, profile or commands."""
 
     PLACE = "the panes"
 
@@ -49,7 +49,7 @@ class Pane(Pages):
         self.border_title = Content(f" {self.label} ")
 
     def tell(self, points: Iterable[Point], title: str = "") -> None:
-        """Replace the points; their texts must be clean."""
+        """Replace the points, and the title if one is given."""
         self.show(points)
         if title:
             self.label = clean(title)
@@ -57,7 +57,7 @@ class Pane(Pages):
 
 
 class CheckStep(Step):
-    """The end of the wizard: findings, the file as it will be saved, and the exact command of every host."""
+    """The last step: the findings, the file as it will be saved, and the exact command of every host."""
 
     TITLE = "Check & save"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -78,12 +78,12 @@ class CheckStep(Step):
         super().__init__()
         self._whole = False
         self.busy = ""
-        """The action in progress, in words; empty for none."""
+        """The action in progress, as text; empty if none."""
         self.measured: tuple[Profile, Sequence[str]] | None = None
-        """The measurements as lines of text, and their profile."""
+        """The measured profile, and the results as lines of text."""
 
     def compose(self) -> ComposeResult:
-        """Yield tabs, panes and verdict."""
+        """Yield the tabs, the panes and the verdict."""
         yield Tabs()
         with Container(id="check-panes"):
             yield Pane("checks")
@@ -92,7 +92,7 @@ class CheckStep(Step):
         yield Static(id="verdict")
 
     def show(self, view: WizardState) -> None:
-        """Show the findings, file and commands of the draft."""
+        """Show the findings, the file and the commands of the draft."""
         super().show(view)
         planned = view.planned
         lines = self.measured[1] if self.measured and planned and planned.profile == self.measured[0] else ()
@@ -177,7 +177,7 @@ class CheckStep(Step):
 
 
 def size_words(planned: Planned) -> str:
-    """`4 processes on 2 hosts`."""
+    """The size of a run as text: `4 processes on 2 hosts`."""
     place = "host" if planned.plan.batch is None else "node"
     return f"{amount(planned.plan.world_size, 'process')} on {amount(len(planned.plan.hosts), place)}"
 
@@ -215,7 +215,7 @@ def _findings(view: WizardState) -> Iterator[Point]:
         yield Point("When these have ended:", "$muted")
     yield Point(counts_line(planned.plan), "$muted")
     layout = planned.plan.layout
-    divided = layout is not None and layout.dp_replicate < layout.world_size  # else the strategy says it all
+    divided = layout is not None and layout.dp_replicate < layout.world_size  # otherwise the strategy says it all
     for key in ("backend", "strategy", *(["layout"] if divided else []), "precision", "master"):
         yield Point(planned.recommendation.reasons[key], mark=f"{key:<11}", mark_style="$muted")
     for key, text in effect_lines(planned.profile, job=False):
@@ -240,7 +240,7 @@ def _left_out(code: RunCode | DisttuiError | None) -> Iterator[Point]:
 
 
 def code_words(code: RunCode) -> str:
-    """What is sent, and how much of the folder is not, in one line."""
+    """The code that is sent, and the parts of the folder that are not, in one line."""
     words = code.lines()[0]
     left_out = [one.path for one in sorted(code.omitted, key=lambda one: not one.secret)]
     for what, some in (("not sent", left_out), ("only pointers of Git LFS", code.pointers)):

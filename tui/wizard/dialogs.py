@@ -1,4 +1,4 @@
-"""The dialogs of the wizard: where to save, and the wait for an immediate start."""
+"""The dialogs of the wizard: where to save, and the progress of an immediate start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SaveScreen(DisttuiModal[Path | None]):
     """Offers the library's folders, the current folder, and any path; closes after the profile is saved.
 
     Args:
-        save: Saves to a path and returns the error, empty for none.
+        save: Saves to a path and returns the error; empty if it succeeded.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -76,7 +76,7 @@ class SaveScreen(DisttuiModal[Path | None]):
         path, line = str(self._places[place]), self.query_one(Input)
         line.value = path
         line.cursor_position = len(path)
-        # A path that is too long for the line shows its end; that needs the line's width.
+        # Show the end of a path that is too long; this needs the width of the input.
         self.call_after_refresh(line.scroll_to, len(path), animate=False)
 
     @on(Input.Changed)
@@ -99,17 +99,16 @@ class SaveScreen(DisttuiModal[Path | None]):
             return
         flaw = await self._save(path) if text else "enter the path of a file"
         if flaw:
-            self._tell(flaw.removeprefix(f"{path}: "))  # shown in the line above
+            self._tell(flaw.removeprefix(f"{path}: "))  # the path is in the input above
         else:
             self.dismiss(path)
 
     def action_cancel(self) -> None:
-        """Do not save."""
         self.dismiss(None)
 
 
 def places(draft: Draft) -> Mapping[str, Path]:
-    """Name of a place → path for saving the profile; the most likely first."""
+    """Name of a place → path for saving the profile, the most likely first."""
     file = f"{clean(str(draft.data.get('name') or 'run'))}.yaml".replace("/", "-")
     known = {library.name: library.folder for library in libraries()}
     shipped = known.pop(EXAMPLES)
@@ -123,11 +122,11 @@ def places(draft: Draft) -> Mapping[str, Path]:
 
 
 _NAMES = 6
-"""The most hosts that are named."""
+"""Maximum number of hosts that are named."""
 
 
 class Starting(VerticalScroll, can_focus=False):
-    """The hosts that have not answered yet, and two ways out: to the checks, and back."""
+    """The progress of an immediate start, with buttons to show the checks or to cancel."""
 
     class ChecksWanted(Message):
         """The user wants to see the checks."""
@@ -139,7 +138,7 @@ class Starting(VerticalScroll, can_focus=False):
         super().__init__(classes="box")
 
     def compose(self) -> ComposeResult:
-        """Yield name, state and buttons."""
+        """Yield the name, the state and the buttons."""
         yield Static(id="starting-what")
         yield Static(id="starting-state", classes="quiet")
         with Horizontal(classes="answers"):
@@ -147,7 +146,7 @@ class Starting(VerticalScroll, can_focus=False):
                 yield Button(Content.assemble(word, (f" {key}", "$muted")), id=name, compact=True)
 
     def show(self, view: WizardState, launching: str) -> None:
-        """Show the hosts that have not answered, or what is done while the run is launched."""
+        """Show the hosts that have not answered, or the progress of the launch."""
         self.query_one("#starting-what", Static).update(Content.styled(f"Starting {clean(view.draft.title)}", "bold"))
         lines = [clean(launching)] if launching else self._lines(view)
         words = Content.styled("\n".join(f"◌ {line}" for line in lines), "$state-waiting")
@@ -178,8 +177,8 @@ def start_run(
     """Start the supervisors of all hosts and return the run's id. Raises DisttuiError; then nothing runs.
 
     Args:
-        tell: Takes what hosts are being given before.
-        sends: Takes what is sent as the code, before it is.
+        tell: Called with the progress of preparing the hosts, as text.
+        sends: Called with the code before it is sent.
     """
     # For a Slurm job the draft has the login node, and the plan one host per node.
     for name, host in zip(draft.hosts, planned.profile.hosts, strict=planned.plan.batch is None):

@@ -1,4 +1,4 @@
-"""The state of the wizard: an immutable draft of a profile, the facts of its hosts, and the plan that follows."""
+"""The state of the wizard: an immutable draft of a profile, the facts of its hosts, and the resulting plan."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ class Draft:
 
     data: Mapping[str, Any]
     old: str = ""
-    """Text of the file that is being edited."""
+    """The original text of the file that is being edited."""
     path: Path | None = None
     sandbox: bool = False
     """Whether the hosts are sandbox hosts on this machine."""
     named: bool = False
     """Whether the user has chosen the name."""
     again: Again | None = None
-    """The run to rerun."""
+    """The run to rerun, if any."""
 
     @property
     def hosts(self) -> list[str]:
-        """The hosts as a user would type them, in their order."""
+        """The hosts as a user would type them, in the file's order."""
         return [entry_name(entry) for entry in self.data.get("hosts", ())]
 
     @property
     def title(self) -> str:
-        """Its name, else that of its file; may be empty."""
+        """The profile's name, or else that of its file; may be empty."""
         return str(self.data.get("name") or (self.path.stem if self.path else ""))
 
     @property
@@ -64,17 +64,15 @@ class Draft:
 
     @property
     def ssh_config(self) -> str | None:
-        """The ssh configuration of the run to rerun; None: the app's."""
+        """The ssh configuration of the run to rerun; None for the app's."""
         return self.again.ssh_config if self.again else None
 
     @cached_property
     def text(self) -> str:
-        """The text of the file."""
         return edit(self.old, self.data) if self.old else render(self.data)
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
-        """The errors of the draft, without "no hosts" for a new one."""
         return () if self._checked[0] else self._checked[1]
 
     @property
@@ -90,17 +88,17 @@ class Draft:
             return None, tuple(one.reason for one in error.problems)
 
     def host(self, name: str) -> Host:
-        """The host of a typed name. Raises InputError."""
+        """The host with a typed name, with its settings if the profile has it. Raises InputError."""
         known = self.hosts.index(name) if name in self.hosts else -1
         return self.profile.hosts[known] if self.profile and known >= 0 else parse_host(name)
 
     def with_hosts(self, names: Sequence[str], *, sandbox: bool = False) -> Draft:
-        """The same job on other hosts; keeps the settings of hosts that stay."""
+        """The same job on other hosts; hosts that stay keep their settings."""
         before = {entry_name(entry): entry for entry in self.data.get("hosts", ())}
         return self.put(("hosts",), [before.get(name, name) for name in names], sandbox=sandbox)
 
     def with_processes(self, rank: int, count: int | None) -> Draft:
-        """Set one host's number of processes; None: decided from the host. Written once if it is the same for all."""
+        """Set one host's number of processes (None to decide from the host); written once if it is equal for all."""
         top = self.data.get("num_processes")
         entries = list(self.data.get("hosts", ()))
         wanted = [entry.get("num_processes", top) if isinstance(entry, Mapping) else top for entry in entries]
@@ -120,15 +118,15 @@ class Draft:
         return entry if isinstance(entry, Mapping) else {"host": entry}
 
     def with_host(self, rank: int, key: str, value: Any) -> Draft:
-        """Set a value for one host; None: decided from the host."""
+        """Set a value for one host; None to decide from the host."""
         entries = list(self.data.get("hosts", ()))
         entries[rank] = _with_key(entries[rank], key, value)
         return self.put(("hosts",), entries)
 
     def with_job(self, kind: str, value: Any, args: Sequence[str] | None = None) -> Draft:
-        """Set what to run and its arguments (None: keep them); folder and environment stay.
+        """Set what to run and its arguments (None to keep them); folder and environment stay.
 
-        For a script of the current folder, that folder is sent to the hosts unless the draft has a folder there.
+        For a script in the current folder, that folder is sent to the hosts unless the draft has a folder on them.
         """
         job = {key: inner for key, inner in self.data.get("job", {}).items() if key not in JOB_KINDS}
         if args is not None:
@@ -143,7 +141,7 @@ class Draft:
         return self.put(("job",), {kind: value, **job}).without_idle()
 
     def without_idle(self) -> Draft:
-        """The draft without settings that do not apply to its job, which no step shows."""
+        """Remove settings that do not apply to the job, because no step shows them."""
         if not self.divides_job:
             return self.put(("parallel",), None).put(("precision",), None)
         built_in = "builtin" in self.data.get("job", {})
@@ -156,7 +154,7 @@ class Draft:
 
 
 def _is_here(script: str) -> bool:
-    """Whether a script is in the current folder, and that is not the home folder or above it."""
+    """Whether a script is in the current folder, and that is neither the home folder nor above it."""
     current = here()
     return script[:1] not in ("", "/", "~") and not Path.home().is_relative_to(current) and Path(script).is_file()
 
@@ -174,13 +172,13 @@ class HostCheck:
 
     @property
     def pending(self) -> bool:
-        """Whether it has not finished yet."""
+        """Whether the check has not finished yet."""
         return self.state in ("connecting", "probing")
 
 
 @dataclass(frozen=True)
 class WizardState:
-    """All that the steps show."""
+    """Everything that the steps show."""
 
     draft: Draft
     states: Mapping[str, HostCheck] = field(default_factory=dict)
@@ -189,12 +187,12 @@ class WizardState:
     queued: bool = False
     """Whether the run should wait for resources that others have leased."""
     may_wait: bool = False
-    """Whether a run that waits has fewer errors."""
+    """Whether waiting for leased resources would avoid errors."""
     code: RunCode | DisttuiError | None = None
-    """What `job.sync` would send, as far as it has been read, or why it cannot."""
+    """What `job.sync` would send, or why it cannot be sent; None if it sends nothing or has not been read."""
 
     def of_hosts(self) -> list[HostCheck]:
-        """The states of the draft's hosts, in their order."""
+        """The states of the draft's hosts, in the draft's order."""
         return [self.states.get(name) or HostCheck(name, "connecting") for name in self.draft.hosts]
 
     @property
@@ -210,13 +208,13 @@ class WizardState:
 
     @property
     def stuck(self) -> bool:
-        """Whether an error prevents the start, independent of answers still to come."""
+        """Whether an error prevents the start, whatever the remaining hosts answer."""
         failed = any(state.error for state in self.of_hosts())
         forbidden = self.planned is not None and bool(self.planned.errors)
         return failed or bool(self.draft.problems) or self.unsent or forbidden
 
     def errors(self, state: HostCheck) -> list[Finding]:
-        """The errors known by now that prevent a start on a host that has answered."""
+        """The known errors that prevent a start on a host that has answered."""
         if self.planned is not None:
             rank, plan = self.draft.hosts.index(state.name), self.planned.plan
             name = plan.hosts[rank].name if plan.batch is None and rank < len(plan.hosts) else state.name
@@ -229,12 +227,12 @@ class WizardState:
 
 
 def new_draft() -> Draft:
-    """The first draft: the built-in job, no hosts."""
+    """The initial draft: the built-in job, without hosts."""
     return Draft({"disttui": 1, "hosts": [], "job": {"builtin": "bytegpt", "args": ["--steps", "300"]}})
 
 
 def open_draft(found: ReadProfile, environ: Mapping[str, str]) -> Draft:
-    """The draft of a profile, of its files exactly as they were read; of an example all but its hosts, which are
+    """The draft of a profile, from its files exactly as they were read. An example loses its hosts, which are
     placeholders. Raises InputError."""
     text = found.text.replace("\r\n", "\n").replace("\r", "\n")
     profile = with_overrides(found.profile, (), personal=False)
@@ -242,7 +240,7 @@ def open_draft(found: ReadProfile, environ: Mapping[str, str]) -> Draft:
     if library and library.origin == "built in" and [host.host for host in profile.hosts] != ["local"]:
         return Draft({key: value for key, value in profile.as_written().items() if key not in ("name", "hosts")})
     if as_data(text) != profile.as_written():
-        # Composed of several files or variables: the result becomes a profile of its own.
+        # Composed of several files or variables, so the result becomes a new profile.
         return Draft({"name": profile.name, **profile.as_written()}, named=True)
     return Draft(dict(profile.as_written()), text, found.path, named=True)
 
@@ -258,7 +256,7 @@ def runnable(draft: Draft) -> Profile | None:
 
 
 def make_plan(view: WizardState, environ: Mapping[str, str]) -> Planned | None:
-    """Recommend, plan and check; None until all hosts have answered and the draft is valid."""
+    """Recommend, plan and check; return None until all hosts have answered and the draft is valid."""
     profile = runnable(view.draft)
     facts = tuple(state.facts for state in view.of_hosts() if state.facts)
     if profile is None or len(facts) < len(profile.hosts):
@@ -267,7 +265,7 @@ def make_plan(view: WizardState, environ: Mapping[str, str]) -> Planned | None:
 
 
 def may_wait(view: WizardState, environ: Mapping[str, str]) -> bool:
-    """Whether only leases of others prevent the start, so that the run could wait for them."""
+    """Whether the run would have fewer errors if it waited for other users' leases."""
     planned = view.planned
     if planned is None or view.queued or not planned.errors or planned.plan.batch is not None:
         return False
@@ -278,13 +276,13 @@ def may_wait(view: WizardState, environ: Mapping[str, str]) -> bool:
 
 
 def asked_of(draft: Draft, name: str) -> Asked | None:
-    """The probe's request for one host; None while there is no profile."""
+    """The probe's request for one host; None while there is no valid profile."""
     profile = runnable(draft)
     return Asked(profile, draft.hosts.index(name)) if profile and name in draft.hosts else None
 
 
 def entry_name(entry: Any) -> str:
-    """A host entry of the file as a user would type it."""
+    """A host entry of the file, as a user would type it."""
     if not isinstance(entry, Mapping):
         return str(entry)
     host, user, port = str(entry.get("host", "")), entry.get("user"), entry.get("port")
@@ -293,7 +291,7 @@ def entry_name(entry: Any) -> str:
 
 
 def _with_key(entry: Any, key: str, value: Any) -> Any:
-    """A host entry with a key set or removed; a plain word if it has no other keys."""
+    """A host entry with a key set, or removed if `value` is None; a plain name if no other keys remain."""
     given = dict(entry) if isinstance(entry, Mapping) else {"host": entry}
     if value is None:
         given.pop(key, None)
@@ -312,7 +310,7 @@ def _put(data: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str
 
 
 def _name(data: Mapping[str, Any]) -> str:
-    """A default name for a profile: the job's, and the number of hosts."""
+    """A default name for a profile, from the job's name and the number of hosts."""
     job = data.get("job", {})
     word = job.get("builtin") or Path(str(job.get("script") or "")).stem or job.get("module")
     word = word or next(iter(job.get("command") or ()), "")
@@ -321,14 +319,14 @@ def _name(data: Mapping[str, Any]) -> str:
 
 
 class Setting(NamedTuple):
-    """A setting."""
+    """A setting with a fixed set of values."""
 
     path: tuple[str, ...]
     """Its key in the profile."""
     words: tuple[str, ...]
     """Its values, the default first."""
     meaning: str = ""
-    """What the values do; empty: the plan's reason explains it."""
+    """The effect of the values; empty if the plan's reason explains it."""
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -345,11 +343,11 @@ SETTINGS: Mapping[str, Setting] = {
     "launcher": Setting(("launch", "launcher"), get_args(Launcher)),
 }  # fmt: skip
 FOR_THE_JOB = ("strategy", "precision")
-"""Settings for some jobs only: see `Draft.divides_job`."""
+"""Settings that apply only to some jobs: see `Draft.divides_job`."""
 
 
 def chosen(draft: Draft, key: str) -> str:
-    """The value in the draft, or the default."""
+    """The value of a setting in the draft, or its default."""
     path, words, _ = SETTINGS[key]
     inner: object = draft.data
     for part in path:
@@ -358,6 +356,6 @@ def chosen(draft: Draft, key: str) -> str:
 
 
 def with_choice(draft: Draft, key: str, word: str) -> Draft:
-    """The draft with another value, without settings that no longer reach the job; the default is not written."""
+    """Set a setting (a default is not written), and remove settings that no longer apply to the job."""
     path, words, _ = SETTINGS[key]
     return draft.put(path, None if word == words[0] else word).without_idle()

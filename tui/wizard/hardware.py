@@ -25,10 +25,10 @@ from disttui.tui.wizard.step import Step, StepNotes, trouble
 
 
 class AskingTable(Table):
-    """Rows of hosts whose keys ask the screen for something."""
+    """A table of hosts whose keys request actions from the screen."""
 
     class Asked(Message):
-        """Requests an action on a host, `retry`, `drop` or `cancel`, or on all that have failed: `drop dead`."""
+        """Requests an action on a host (`retry`, `drop` or `cancel`), or on all that have failed (`drop dead`)."""
 
         def __init__(self, key: str, what: str) -> None:
             super().__init__()
@@ -40,7 +40,7 @@ class AskingTable(Table):
 
 
 class HardwareTable(AskingTable):
-    """One row per host."""
+    """The table of the hosts' hardware, with one row per host."""
 
     PLACE = "the list of hosts"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -53,7 +53,7 @@ class HardwareTable(AskingTable):
 
 
 class HardwareStep(Step):
-    """Each host's facts, who uses its GPUs, and how the hosts differ."""
+    """Each host's facts, the users of its GPUs, and the differences between the hosts."""
 
     TITLE = "Hardware"
     COLUMNS: ClassVar[Sequence[Column]] = (
@@ -68,7 +68,7 @@ class HardwareStep(Step):
         yield StepNotes()
 
     def show(self, view: WizardState) -> None:
-        """Show every host, marking values that differ from most hosts'."""
+        """Show every host, and mark values that differ from those of most hosts."""
         super().show(view)
         states = view.of_hosts()
         known = [(state.name, state.facts) for state in states if state.facts]
@@ -82,7 +82,7 @@ class HardwareStep(Step):
         self.query_one(HardwareTable).focus()
 
     def leave(self) -> str:
-        """Return which hosts have not answered or have failed."""
+        """Return the hosts that have failed or have not answered, and how to continue."""
         waiting = [state.name for state in self.view.of_hosts() if state.pending]
         failed = [state.name for state in self.view.of_hosts() if state.state in ("failed", "left out")]
         if failed:
@@ -146,7 +146,7 @@ def _row(state: HostCheck, at: int, marked: set[tuple[int, str]], wrong: bool) -
 
 
 def _joined(lines: Iterable[str], indent: str) -> Iterator[str]:
-    """Join wrapped lines again; continuation lines begin with `indent`."""
+    """Join wrapped lines; continuation lines begin with `indent`."""
     whole = ""
     for line in lines:
         if whole and not line.startswith(indent):
@@ -158,12 +158,12 @@ def _joined(lines: Iterable[str], indent: str) -> Iterator[str]:
 
 
 def gpu_kinds(facts: HostFacts) -> str:
-    """`6 × A100-SXM4 80 GiB`."""
+    """The GPUs of a host as text: `6 × A100-SXM4 80 GiB`."""
     kinds = Counter(map(gpu_name, facts.gpus))
     return ", ".join(f"{number} × {name}" for name, number in kinds.items()) or "none"
 
 
 def gpu_name(gpu: Gpu) -> str:
-    """`A100-SXM4 80 GiB`: the size is not repeated from the name."""
+    """The model and memory of a GPU: `A100-SXM4 80 GiB`; a size in the name is not repeated."""
     name = re.sub(r"[- ]\d+GB\b", "", gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce "))
     return f"{name} {round(gpu.memory_total / 2**30)} GiB"

@@ -1,4 +1,4 @@
-"""The form of one host: number of processes, GPUs, address and interface for the others, Python."""
+"""The form of one host: its processes, GPUs, interface, address for other hosts, and Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VALUE = 1
 
 
 class FormTable(ValueTable):
-    """The values of one host."""
+    """The table of one host's values."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("form.tick", "space", "change(1)", "tick", "use this GPU or not; the next choice", group=OPEN)
@@ -46,7 +46,7 @@ class FormTable(ValueTable):
 
 
 class PathInput(Input):
-    """Takes the path of an interpreter."""
+    """The input for the path of an interpreter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [bind("form.drop", "escape", "screen.list", "back", "back to the values")]
 
@@ -55,9 +55,9 @@ class HostForm(DisttuiModal[None]):
     """Shows the values of one host, and applies each change immediately.
 
     Args:
-        rank: Its node rank.
+        rank: The host's node rank.
         view: The state that the wizard shows.
-        change: Takes a new draft and returns the state that follows.
+        change: Applies a new draft and returns the resulting state.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [bind("form.close", "escape,q,e", "close", "done")]
@@ -77,7 +77,7 @@ class HostForm(DisttuiModal[None]):
         self._take(view)
 
     def _take(self, view: WizardState) -> None:
-        """Show a new state; keep the one shown if the draft has errors."""
+        """Take a new state; keep the last plan if the new draft has none."""
         self._draft = view.draft
         if view.planned:
             self._planned: Planned = view.planned
@@ -87,7 +87,7 @@ class HostForm(DisttuiModal[None]):
         return self._planned.facts[self._rank]
 
     def compose(self) -> ComposeResult:
-        """Yield name, values, their consequences, keys."""
+        """Yield the values, an input, their consequences and the keys."""
         less, more = (self.app.get_key_display(Binding(key, "")) for key in ("left", "right"))
         keys = (Key("space", "space", "tick"), Key("left", less, "less"), Key("right", more, "more"),
                 Key("a", "a", "auto"), Key("escape", "esc", "done"))  # fmt: skip
@@ -127,14 +127,14 @@ class HostForm(DisttuiModal[None]):
 
     def _row(self, key: str, label: str, value: Cell, what: str) -> Row:
         own = ("gpus" if key.startswith(_GPU) else key) in self._draft.said(self._rank)
-        if key == "num_processes":  # which may stand once, for all hosts
+        if key == "num_processes":  # it may be written once, for all hosts
             own = self._planned.profile.hosts[self._rank].num_processes is not None
         mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
         shown: Cell = [(value, "table--strong")] if isinstance(value, str) else value
         return Row(key, (label, shown, mark, [(what, "table--muted")]))
 
     def _gpus(self) -> tuple[int, ...]:
-        """The ticked GPUs: those that the profile lists, else the recommended ones."""
+        """The ticked GPUs: those that the profile lists, or else the recommended ones."""
         said = self._draft.said(self._rank).get("gpus")
         return tuple(said) if isinstance(said, list | tuple) else self._planned.plan.hosts[self._rank].gpus or ()
 
@@ -182,7 +182,7 @@ class HostForm(DisttuiModal[None]):
         return draft.with_host(rank, key, None if event.by is None else offered[(at + event.by) % len(offered)])
 
     def _offered(self, key: str) -> list[Any]:
-        """None, and the probe's values that a profile accepts."""
+        """None for the recommended value, and the probed values that are valid in a profile."""
         facts = self._facts
         nics = [nic for nic in facts.nics if nic.up]
         found = {
@@ -195,7 +195,7 @@ class HostForm(DisttuiModal[None]):
 
     @on(Table.Opened)
     def _opened(self) -> None:
-        """Type a path for Python; else close."""
+        """Open the input for the path of Python, or close the form on any other row."""
         if self.query_one(FormTable).key != "python":
             self.dismiss()
             return
@@ -206,7 +206,7 @@ class HostForm(DisttuiModal[None]):
 
     @on(Input.Submitted)
     def _typed(self, event: Input.Submitted) -> None:
-        """Take the path, unless a profile refuses it."""
+        """Apply the path, or show why it is invalid."""
         event.stop()
         draft = self._draft.with_host(self._rank, "python", event.value.strip() or None)
         if draft.problems:

@@ -54,7 +54,7 @@ class HostTable(AskingTable):
             self.key = key
 
     def settle(self) -> None:
-        """Keep the cursor at the top until the user is in the list, since hosts found later come above."""
+        """Keep the cursor at the top until the user enters the list, because hosts found later are inserted above."""
         fresh = not (self.has_focus or self._chosen)
         super().settle()
         if fresh:
@@ -74,7 +74,7 @@ class HostTable(AskingTable):
 
 
 class NameInput(Input):
-    """Takes host names, and filters the list as the user types."""
+    """The input for host names, which also filters the list as the user types."""
 
     PLACE = "the line for host names"
 
@@ -87,7 +87,7 @@ class NameInput(Input):
     ]  # fmt: skip
 
     def on_paste(self, event: events.Paste) -> None:
-        """Take all pasted lines; Textual's Input takes only the first."""
+        """Insert all pasted lines; Textual's Input inserts only the first."""
         event.stop()
         event.prevent_default()
         self.replace(" ".join(event.text.split()), *self.selection)
@@ -102,14 +102,14 @@ class NameInput(Input):
         await self.screen.run_action("back")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave escape and `q` to the screen while nothing is typed, as in the other steps."""
+        """Clear on escape only if something is typed, and leave on `q` only if nothing is."""
         if action == "leave":
             return not self.value
         return bool(self.value) if action == "clear" else super().check_action(action, parameters)
 
 
 class HostsStep(Step):
-    """Choose hosts from the sources, or type them; the wizard connects to each as soon as it is ticked."""
+    """Choose hosts from the list, or type their names; the wizard connects to each as soon as it is ticked."""
 
     TITLE = "Hosts"
     COLUMNS: ClassVar[Sequence[Column]] = (
@@ -122,27 +122,27 @@ class HostsStep(Step):
     """
 
     class FileNamed(Message):
-        """The user typed the path of a file with hosts."""
+        """The user has entered the path of a file with hosts."""
 
         def __init__(self, path: Path) -> None:
             super().__init__()
             self.path = path
 
     def compose(self) -> ComposeResult:
-        """Yield input, list and notes."""
+        """Yield the input, the list and the notes."""
         with Vertical(classes="main"):
             yield NameInput(placeholder="host names, a filter, or a hostfile", id="names")
             yield HostTable(self.COLUMNS, id="hosts-table")
         yield StepNotes()
 
     def show(self, view: WizardState) -> None:
-        """Show the candidates, the ticked ones with their state."""
+        """Show the candidates, and the states of the ticked ones."""
         super().show(view)
         self.query_one(HostTable).show([self._row(one) for one in self._candidates()])
         self._show_notes()
 
     def enter(self) -> None:
-        """Focus the input: keys typed ahead must not tick hosts in the list."""
+        """Focus the input, because keys typed ahead must not tick hosts in the list."""
         self.query_one(NameInput).focus()
 
     def leave(self) -> str:
@@ -218,7 +218,7 @@ class HostsStep(Step):
             yield Point("stops waiting for it", mark="x ", mark_style=_KEY)
 
     def _meaning(self, typed: str) -> Point:
-        """What enter would do with the typed text."""
+        """The effect of enter on the typed text."""
         if path := _file(typed):
             return _enter(f"reads the hosts of {path.name}")
         if one := self._only(typed):
@@ -229,7 +229,7 @@ class HostsStep(Step):
         return _enter(f"adds {', '.join(one.host for one in found.candidates[:8])}")
 
     def _only(self, typed: str) -> str:
-        """The host whose name contains the typed text, if it is the only one."""
+        """The host with the typed name, or the only one whose name contains it; empty if there is none."""
         words = typed.casefold().split()
         known = [one.host for one in self._candidates()]
         if typed in known or len(words) != 1:
@@ -289,7 +289,7 @@ def _enter(does: str) -> Point:
 
 
 def _file(text: str) -> Path | None:
-    """The typed file: a text with a slash, or a file that exists."""
+    """The typed file: an existing path with a slash, or a name with the ending of a host file; None for others."""
     try:
         path = Path(text.strip()).expanduser()
         return (
@@ -300,7 +300,7 @@ def _file(text: str) -> Path | None:
 
 
 def _severity(state: HostCheck) -> int:
-    """The worst first."""
+    """Sort key of states, the worst first."""
     return ("failed", "left out", "connecting", "probing", "ready").index(state.state)
 
 
@@ -324,7 +324,7 @@ def _what(one: Candidate, states: Sequence[HostCheck]) -> Cell:
 
 
 def summary(state: HostCheck) -> str:
-    """`8 × A100-SXM4 80 GiB · 64 cores · 512 GiB`."""
+    """The hardware of a probed host as text: `8 × A100-SXM4 80 GiB · 64 cores · 512 GiB`."""
     assert state.facts is not None
     gpus = gpu_kinds(state.facts) if state.facts.gpus else "no GPU"
     return f"{gpus} · {amount(state.facts.cpu.available, 'core')} · {round(state.facts.memory.total / 2**30)} GiB"

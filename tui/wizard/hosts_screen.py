@@ -44,7 +44,7 @@ class HostChanged(Message):
 
 
 class HostProber:
-    """Connects and probes, and posts `HostChanged`. Call its methods from the app's thread.
+    """Connects to hosts, probes them, and posts `HostChanged`. Call its methods from the app's thread.
 
     Args:
         open_link: Opens a link to a host; called in threads. Raises DisttuiError.
@@ -58,19 +58,19 @@ class HostProber:
         self._links: dict[str, Link] = {}
 
     def start(self, name: str, host: Host, asked: Asked | None) -> None:
-        """Connect to a host and probe it; if there is a link already, only probe it again."""
+        """Connect to a host and probe it, or only probe it again if there is a link already."""
         token = self._current[name] = object()
         link = self._links.get(name)
         run_detached(lambda: self._one(name, host, asked, token, link))
 
     def drop(self, name: str) -> None:
-        """Stop the check of a host and ignore its further results."""
+        """Stop the check of a host: ignore further results, and close its link."""
         self._current.pop(name, None)
         if link := self._links.pop(name, None):
             run_detached(link.close)
 
     def keep_links(self) -> dict[str, Link]:
-        """Return all open links; the caller closes them."""
+        """Return all open links, which the caller must close, and ignore further results."""
         links, self._links = self._links, {}
         self._current.clear()
         return links
@@ -114,7 +114,7 @@ def run_detached(work: Callable[[], object]) -> None:
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
-    """Run `work` in a thread of its own and await it. Dead hosts would fill asyncio's pool."""
+    """Run `work` in a new thread and await it, because unresponsive hosts would exhaust asyncio's pool."""
     future: Future[Result] = Future()
 
     def run() -> None:
@@ -152,7 +152,7 @@ class HostsScreen(DisttuiScreen):
         self._show()
 
     def _take(self, draft: Draft) -> None:
-        """Take a new draft, and connect to its new hosts."""
+        """Take a new draft, disconnect from removed hosts, and connect to new ones."""
         before, self._view = self._view, replace(self._view, draft=draft)
         moved = before.draft.sandbox != draft.sandbox
         if draft.sandbox and sandbox.close not in self.disttui.at_end:
@@ -213,7 +213,7 @@ class HostsScreen(DisttuiScreen):
         self._prober.start(name, host, asked_of(draft, name))
 
     def _ask_again(self) -> None:
-        """Probe all hosts again: folder, script and interpreter may have changed."""
+        """Probe all hosts again, because folder, script and interpreter may have changed."""
         for name in self._view.draft.hosts:
             self._start(name)
 
@@ -253,7 +253,7 @@ class HostsScreen(DisttuiScreen):
                 self._prober.drop(name)
                 self._start(name)
             elif event.what == "cancel":
-                if name in self._view.states and self._view.states[name].pending:  # otherwise it has its own reason
+                if name in self._view.states and self._view.states[name].pending:  # otherwise keep its result
                     self._prober.drop(name)
                     self._set(HostCheck(name, "left out", error=InputError("you stopped waiting")))
             elif len(self._view.draft.hosts) > 1:

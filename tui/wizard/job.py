@@ -53,7 +53,7 @@ _ORDER = (
 
 
 class RemotePaths(Suggester):
-    """Completes a path on the first connected host."""
+    """Completes a path on the first host that has answered."""
 
     def __init__(self, ask: Callable[[str], Mapping[str, Any]], offer: Callable[[Sequence[str], bool], None]) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -61,7 +61,7 @@ class RemotePaths(Suggester):
         self._offer = offer
 
     async def get_suggestion(self, value: str) -> str | None:
-        """Return the first completion, and post all of them."""
+        """Return the first completion, and pass all of them to `offer`."""
         try:
             answer = await in_thread(lambda: self._ask(value))
         except DisttuiError:
@@ -93,7 +93,7 @@ class Choice(Cycle):
 
 
 class JobStep(Step):
-    """The job: built-in, or the user's own, with its arguments and environment."""
+    """The form of the job: built-in or the user's own, with its arguments and environment."""
 
     PLACE = "the form"
     TITLE = "Job"
@@ -112,7 +112,7 @@ class JobStep(Step):
         self._offered: tuple[Sequence[str], bool] = ((), False)
         self._flaw: dict[str, str] = {}
         self._jobs: dict[str, tuple[Any, Sequence[str]]] = {}
-        """Kind → its value and arguments when another kind was chosen, to restore them."""
+        """Kind → its value and arguments from before another kind was chosen, to restore them."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(can_focus=False, classes="main"):
@@ -211,7 +211,7 @@ class JobStep(Step):
         job = self.draft.data.get("job", {})
         if key == "script" and isinstance(job.get("sync"), str):
             lines.append(f"The folder {clean(job['sync'])} is sent to the hosts (job.sync).")
-        # A line that has just appeared is empty: that is reported when the user wants to leave the step.
+        # A line that has just appeared is empty; this is reported only when the user leaves the step.
         begun = all(job[kind] for kind in JOB_KINDS if kind in job)
         flaws = [*self._flaw.values(), *(self.draft.problems if begun else ())]
         self.query_one(StepNotes).tell(label, *(Point(flaw, "$state-failed", "✗ ") for flaw in flaws[:2]), *lines)
@@ -221,7 +221,7 @@ class JobStep(Step):
         self._show_notes()
 
     def _complete(self, path: str) -> Mapping[str, Any]:
-        """Ask the first connected host for completions; called in a thread."""
+        """Ask the first host that has answered for completions; called in a thread. Raises DisttuiError."""
         link = next((state.link for state in self.view.of_hosts() if state.link and state.facts), None)
         if link is None:
             return {}
@@ -231,7 +231,7 @@ class JobStep(Step):
 
 
 def _words(text: str) -> list[str]:
-    """Split text into words as a shell does. Raises ValueError."""
+    """Split text into words as a shell does. Raises ValueError if quotes are missing."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -239,7 +239,7 @@ def _words(text: str) -> list[str]:
 
 
 def _put(draft: Draft, key: str, text: str) -> Draft:
-    """The draft with a typed value. Raises ValueError for a malformed one."""
+    """The draft with a typed value. Raises ValueError if it is malformed."""
     stripped = text.strip()
     if key == "name":
         return replace(draft, named=bool(stripped)).put(("name",), stripped or None)
@@ -263,7 +263,7 @@ def _put(draft: Draft, key: str, text: str) -> Draft:
 
 
 def _written(draft: Draft, key: str) -> str:
-    """The value of the draft, as a user would type it."""
+    """A value of the draft, as a user would type it."""
     job, data = draft.data.get("job", {}), draft.data
     if key in ("args", "command"):
         return " ".join(_quote(str(word)) for word in job.get(key, ()))

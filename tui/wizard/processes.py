@@ -1,4 +1,4 @@
-"""Step 3: the number of processes per host, and the plan that follows; the table of values that keys change."""
+"""Step 3: the number of processes per host, and the resulting plan; the table of values that keys change."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from disttui.tui.wizard.draft import FOR_THE_JOB, SETTINGS, Draft, WizardState, 
 from disttui.tui.wizard.step import Step, StepNotes
 
 MOST = 1024
-"""The most processes on one host."""
+"""Maximum number of processes on one host."""
 LABELS = {
     "num_processes": "processes", "omp_num_threads": "threads", "gpus": "GPUs", "python": "Python",
     "interface": "interface", "addresses": "addresses",
 }  # fmt: skip
-"""Field of `disttui.runner.planning.processes.HostChoice` → its name here."""
+"""Field of `disttui.runner.planning.processes.HostChoice` → its label."""
 
 
 class ValueTable(Table, inherit_bindings=False):
-    """Rows whose value can be changed."""
+    """A table of values that keys change."""
 
     PLACE = "the list of values"
     BINDINGS: ClassVar[list[BindingType]] = [
-        # All of a table's keys, because the footer has room for the first ones only.
+        # All of a table's keys again, because the footer has room only for the first ones.
         bind("values.less", "left,minus,h", "change(-1)", "less", "less, or previous choice", group=OPEN),
         bind("values.more", "right,plus,l", "change(1)", "more", "more, or next choice", group=OPEN),
         bind("table.open", "enter", "open", "next", "next step", group=OPEN),
@@ -47,7 +47,7 @@ class ValueTable(Table, inherit_bindings=False):
     ]
 
     class Wanted(Message):
-        """Requests another value: more or less by a number, one more digit, or None for the recommended value."""
+        """Requests another value: changed by `by`, extended by a digit, or the recommended one if `by` is None."""
 
         def __init__(self, table: ValueTable, key: str, by: int | None, digit: str = "") -> None:
             super().__init__()
@@ -58,7 +58,7 @@ class ValueTable(Table, inherit_bindings=False):
             return self.table
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer changes only where there is a row."""
+        """Offer changes only if there is a row."""
         changes = action in ("change", "decided", "digit", "edit")
         return super().check_action("open" if changes else action, parameters)
 
@@ -75,7 +75,7 @@ class ValueTable(Table, inherit_bindings=False):
             self._want(0, event.character)
 
     def action_digit(self) -> None:
-        """Do nothing: `on_key` handles digits; the binding is for the help."""
+        """Do nothing: `on_key` handles digits, and the binding is only for the help."""
 
     def _want(self, by: int | None, digit: str = "") -> None:
         if self.key:
@@ -83,7 +83,7 @@ class ValueTable(Table, inherit_bindings=False):
 
 
 class NumberEntry:
-    """A number of processes that is typed digit by digit, or counted up and down."""
+    """A number of processes that is typed digit by digit, or changed step by step."""
 
     def __init__(self) -> None:
         self._typed = ("", "")
@@ -93,7 +93,7 @@ class NumberEntry:
         self._typed = ("", "")
 
     def number(self, wanted: ValueTable.Wanted, before: int) -> int | None:
-        """The number after a request; None if it would be invalid."""
+        """The number after a request; None if it is not from 1 to MOST."""
         assert wanted.by is not None
         if not wanted.digit:
             self.forget()
@@ -108,7 +108,7 @@ class NumberEntry:
 
 
 def totals(plan: Plan) -> str:
-    """`node1 4 + node2 2 = 6 processes`."""
+    """The processes of a plan as text: `node1 4 + node2 2 = 6 processes`."""
     counts = " + ".join(f"{one.name} {one.num_processes}" for one in plan.hosts[:12])
     return f"{counts}{' + …' if len(plan.hosts) > 12 else ''} = {amount(plan.world_size, 'process')}"
 
@@ -120,11 +120,11 @@ _ELSEWHERE = {
     "total": "The total is the sum over the hosts: change their processes in the table above",
     "master": "Set launch.master in the profile to use another master",
 }
-"""Values of the whole run that are set elsewhere → where."""
+"""Value of the whole run that is set elsewhere → how to set it."""
 
 
 class HostValues(ValueTable):
-    """The values of each host."""
+    """The table of the hosts' values, with one row per host."""
 
     PLACE = "the list of hosts"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -144,7 +144,7 @@ class HostValues(ValueTable):
 
 
 class ProcessesStep(Step):
-    """The recommendation, with the reason of every number, and the effect of each change."""
+    """The recommendation with the reason for every number, and the effect of each change."""
 
     TITLE = "Processes"
     HOSTS: ClassVar[Sequence[Column]] = (
@@ -171,11 +171,11 @@ class ProcessesStep(Step):
     def show(self, view: WizardState) -> None:
         super().show(view)
         if planned := view.planned:
-            # The nodes of a Slurm job are alike: the first represents all.
+            # The nodes of a Slurm job are alike, so the first represents all.
             choices = planned.recommendation.hosts[: None if planned.plan.batch is None else 1]
             self.query_one("#per-host", ValueTable).show([_row(view.draft, one, planned) for one in choices])
             self.query_one("#whole-run", ValueTable).show(list(_run_rows(view.draft, planned)))
-        else:  # a host that failed since has no values to change; those of the whole run may be the reason
+        else:  # a host that has failed has no values to change; those of the whole run may be the cause
             self.query_one("#per-host", ValueTable).show([])
         self._show_notes()
 
@@ -183,7 +183,7 @@ class ProcessesStep(Step):
         self.query_one("#per-host", ValueTable).focus()
 
     def leave(self) -> str:
-        """Return why the plan is not complete."""
+        """Return why there is no plan; empty if there is one."""
         return "" if self.view.planned else "\n".join(self.draft.problems) or "Not all hosts have answered."
 
     @on(ValueTable.Wanted, "#per-host")
@@ -243,7 +243,7 @@ class ProcessesStep(Step):
         run = self.query_one("#whole-run", ValueTable)
         about = list(_about_run(run.key, planned)) if self._at_run else [*errors, *self._about_host(planned)]
         if self._at_run:
-            # The value under the cursor is explained first; then come errors, then warnings.
+            # The explanation of the value under the cursor comes first, then errors, then warnings.
             about += [*errors, *map(_warning, (one for one in planned.recommendation.warnings if one.host is None))]
         notes.tell(title, *about)
 
@@ -298,7 +298,7 @@ def _row(draft: Draft, choice: HostChoice, planned: Planned) -> Row:
 
 
 def spans(indices: Sequence[int]) -> str:
-    """`0-3,6`."""
+    """Rising indices as text: `0-3,6`."""
     spans: list[list[int]] = []
     for index in indices:
         if spans and spans[-1][-1] == index - 1:

@@ -1,4 +1,4 @@
-"""The sandbox of the app: hosts on this machine that end with the app, as do their runs."""
+"""The sandbox of the app: hosts on this machine that end with the app, together with their runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _runs: list[tuple[str, str, dict[int, Link]]] = []
 def viewer(environ: Mapping[str, str]) -> Viewer:
     """The viewer of the sandbox hosts; the first call starts them. Blocks.
 
-    Not the app's own viewer, which the app closes before `close` has ended the runs.
+    It is not the app's own viewer, which the app closes before `close` has ended the runs.
     """
     with _lock:
         if not _played:
@@ -61,7 +61,7 @@ def close() -> None:
     with _lock:
         for viewer in _played:
             for run, _, _ in _runs:
-                # Without this, its end would be lost with its hosts.
+                # Otherwise the records of its end would be lost with its hosts.
                 with suppress(DisttuiError, OSError):
                     catch_up(viewer, find_run(run, viewer.environ))
             viewer.close()
@@ -70,8 +70,8 @@ def close() -> None:
 
 
 def _requests(run: str, folder: str, links: dict[int, Link]) -> list[tuple[Link, dict[str, object]]]:
-    """A link to each host of a run, and the request that names its part."""
-    for node in [node for node, link in links.items() if link.closed]:  # the app was suspended for a while
+    """A link to each host of a run, and the arguments of requests about the run's part there."""
+    for node in [node for node, link in links.items() if link.closed]:  # the app may have been suspended
         with suppress(DisttuiError):
             links[node] = _played[0].link_to(find_run(run, _played[0].environ), node)
     return [(link, {"run": run, "run_dir": folder, "node_rank": node}) for node, link in links.items()]

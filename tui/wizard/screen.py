@@ -52,14 +52,14 @@ LAST = len(STEPS) - 1
 
 
 class WizardScreen(HostsScreen):
-    """From hosts to a running training.
+    """Leads from hosts to a running job; opens a new draft unless an argument names another.
 
     Args:
-        profile: The file to open.
-        launch: Connect and check behind a dialog over the screen before, and launch if no check fails.
-        text: The file's text as the user saw it; None: read it now.
-        again: The run to run again, instead of a file.
-        played: Whether to run the built-in job on sandbox hosts, instead of a file.
+        profile: The profile to open.
+        launch: Whether to connect and check behind a dialog, and to launch if no check fails.
+        again: The run to rerun.
+        played: Whether to run the built-in job on sandbox hosts.
+        script: A local script to run.
     """
 
     HELP = """Five steps: enter goes to the next, escape to the previous, and nothing is lost on the way. The result is
@@ -137,13 +137,13 @@ class WizardScreen(HostsScreen):
         """Whether the footer shows the keys that queue and launch."""
 
     def body(self) -> Iterable[Widget]:
-        """Yield the rail and the steps, and the dialog that is shown while they are hidden."""
+        """Yield the rail, the steps, and the dialog that hides them during an immediate start."""
         yield Rail([step.TITLE for step in STEPS])
         yield from (step() for step in STEPS)
         yield Starting()
 
     def on_mount(self) -> None:
-        """Open the file, look for hosts."""
+        """Search for hosts, and open the draft that the arguments name."""
         self._discover()
         if self._again is not None:
             self._edit(draft_again(self._again))
@@ -161,7 +161,7 @@ class WizardScreen(HostsScreen):
             yield Command(f"Step {number + 1}: {step.TITLE}", "of the wizard", partial(self._try, number))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer launch and save in the last step only."""
+        """Offer launch and save only in the last step."""
         if action == "checks":
             return self._hurry
         if action == "on":
@@ -184,16 +184,16 @@ class WizardScreen(HostsScreen):
         self._try(self._at + 1)
 
     async def action_back(self) -> None:
-        """Go to the step before; from the first, leave the wizard."""
+        """Go to the previous step, or leave the wizard from the first."""
         if self._at == 0 or self._hurry:
             self._leave()
         else:
             self._go(self._at - 1)
 
     def _try(self, wanted: int) -> None:
-        """Go to a step, or to the first before it that is not complete."""
+        """Go to a step, or to the first incomplete one before it."""
         if not self._step.has_class("-current"):
-            return  # typed before the first step is shown
+            return  # a key typed before the first step is shown
         while self._at < min(wanted, LAST):
             if why := self._step.leave():
                 self.notify(why, severity="warning")
@@ -224,7 +224,7 @@ class WizardScreen(HostsScreen):
         unsaved = self._view.draft.data != self._saved and self._view.draft.hosts
         if unsaved and not await self.disttui.ask("Leave the wizard?", "Your changes are not saved.", "leave"):
             return
-        # Not awaited: closing the screen waits for its workers, such as this one.
+        # Not awaited, because closing the screen waits for its workers, including this one.
         self.app.pop_screen()
 
     @on(Step.GoOn)
@@ -287,7 +287,7 @@ class WizardScreen(HostsScreen):
 
     @work(group="code", exclusive=True)
     async def _read_code(self) -> None:
-        """Read what would be sent, so that what is left out is known before the start, which reads it again."""
+        """Read the code to send, so that omissions are known before the start, which reads it again."""
         draft, left = self._view.draft, threading.Event()
         profile = None if self._hurry else draft.profile
         if profile is not None and profile.job.sync is None:
@@ -297,7 +297,7 @@ class WizardScreen(HostsScreen):
 
         def tell(_: str) -> None:
             if left.is_set():
-                raise CancelledError  # read for a screen that is closed, or from another folder by now
+                raise CancelledError  # the screen is closed, or another folder is being read
 
         if profile is not None and code is None:
             try:
@@ -313,7 +313,7 @@ class WizardScreen(HostsScreen):
 
     @work(group="save", exclusive=True)
     async def action_save(self) -> None:
-        """Ask where, and save."""
+        """Ask where to save, and save the profile."""
         draft = self._view.draft
         path = await self.app.push_screen_wait(SaveScreen(draft, partial(self._save, draft)))
         if path is None:
@@ -331,7 +331,7 @@ class WizardScreen(HostsScreen):
 
     @on(Starting.ChecksWanted)
     def action_checks(self) -> None:
-        """Show the steps; from now on only a key starts the run."""
+        """Show the steps; from then on, only a key starts the run."""
         if self._hurry:
             self.remove_class("-hurry")
             self._read_code()
@@ -354,7 +354,7 @@ class WizardScreen(HostsScreen):
 
     @work(group="ask", exclusive=True)
     async def action_launch(self) -> None:
-        """Ask, then start the run: enter also leads here, and a second one must not start anything."""
+        """Ask, then start the run; enter also leads here, so a second key press must not start anything."""
         question = self._launch_question()
         if question and await self.disttui.ask(*question) and question == self._launch_question():
             self._begin()
@@ -374,7 +374,7 @@ class WizardScreen(HostsScreen):
 
     @work(group="ask", exclusive=True)
     async def action_measure(self) -> None:
-        """Ask, then measure; the last step shows the result until the draft is changed."""
+        """Ask, then measure ranks and network; the last step shows the result until the draft changes."""
         planned, step = self._view.planned, self.query_one(CheckStep)
         if planned is None or planned.plan.batch is not None or not await self.disttui.ask(
             f"Measure {size_words(planned)}?",
@@ -402,7 +402,7 @@ class WizardScreen(HostsScreen):
                 sys.stderr.write("disttui: stopping the measurement\n")
                 over.wait(PHASE)
 
-        self.disttui.at_end.insert(0, end)  # before the hosts of a sandbox end
+        self.disttui.at_end.insert(0, end)  # must run before the hosts of a sandbox end
         try:
             done = measure(self._viewer(), planned.profile, found.append, control=control)
         finally:
@@ -412,13 +412,13 @@ class WizardScreen(HostsScreen):
         return [*lines, *(line for text in end_lines(report) for line in text.splitlines())]
 
     def action_ask_again(self) -> None:
-        """Check the hosts again, after something was changed there."""
+        """Probe the hosts and read the code again, after a change there."""
         self._ask_again()
         self._read_code()
         self._show()
 
     def action_when_free(self) -> None:
-        """Queue the run until leased GPUs are free, or undo that."""
+        """Toggle whether the run is queued until leased GPUs are free."""
         self._view = replace(self._view, queued=not self._view.queued)
         self._show()
 
@@ -427,11 +427,11 @@ class WizardScreen(HostsScreen):
         self._launching, self.query_one(CheckStep).busy = True, "starting on its hosts"
         self._start_run(self._view, self._view.planned)
         self._show()
-        self.refresh_bindings()  # a run that is starting is neither launched again nor saved
+        self.refresh_bindings()  # launching again and saving are not offered during a start
 
     @work(group="launch")
     async def _start_run(self, view: WizardState, planned: Planned) -> None:
-        """Start the run, and show it."""
+        """Start the run, and open its dashboard."""
         links = {state.name: state.link for state in view.of_hosts() if state.link}
         try:
             run = await in_thread(partial(self._launch, links, view))
@@ -454,7 +454,7 @@ class WizardScreen(HostsScreen):
         self.disttui.router.open_run(run, instead=self, repeats=again.run if again else "")
 
     async def _save(self, draft: Draft, path: Path) -> str:
-        """Save; return the error, empty if it was saved."""
+        """Save the draft to a path; return the error, or an empty text if it was saved."""
         same = draft.path is not None and path == draft.path
         try:
             if await in_thread(path.is_dir):
@@ -463,7 +463,7 @@ class WizardScreen(HostsScreen):
                 if not await self.disttui.ask(f"Replace {path.name}?", f"{path} already exists.", "replace"):
                     return f"{path.name} already exists"
                 same = True
-            # An existing file is replaced once confirmed; an edit that another person makes at the same time is not.
+            # A confirmed file is replaced, but not a concurrent edit by another person: `before` detects it.
             before = draft.old if path == draft.path else await in_thread(lambda: text_of(path)) if same else None
             saved = await in_thread(lambda: save_at(path, draft.text, before, self.disttui.environ))
             if saved and saved.other:
@@ -482,7 +482,7 @@ class WizardScreen(HostsScreen):
         return start_run(self._viewer(), view.draft, view.planned, links, tell, sends)
 
     def _sends(self, code: RunCode) -> None:
-        """Say what is left out where the checks were not shown."""
+        """Report omissions of code if the checks were not shown."""
         if self._hurry and (code.omitted or code.pointers or not code.files):
             self.notify(f"{code_words(code)}\nThe last step of the wizard says why.", severity="warning")
 

@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"^\S*(?:\d+\.){3}\d+\]?(?::\d+)?\s|^\S+:\d+\s")
 
 
 class Step(Vertical):
-    """One step. It shows a `WizardState`, and posts `Changed` when the user has changed the draft."""
+    """A step, which shows a `WizardState`, and posts `Changed` when the user has changed the draft."""
 
     TITLE: ClassVar[str] = ""
     DEFAULT_CSS = """
@@ -36,7 +36,7 @@ class Step(Vertical):
             self.draft = draft
 
     class GoOn(Message):
-        """The user wants the next step."""
+        """Requests the next step."""
 
     def __init__(self) -> None:
         super().__init__(id=f"step-{type(self).__name__.lower()}")
@@ -45,7 +45,6 @@ class Step(Vertical):
 
     @property
     def draft(self) -> Draft:
-        """The draft as last shown."""
         return self.view.draft
 
     def show(self, view: WizardState) -> None:
@@ -56,12 +55,12 @@ class Step(Vertical):
         """Focus the first widget of the step."""
 
     def leave(self) -> str:
-        """Return why the step is not complete; empty if it is."""
+        """Return why the step is incomplete; empty if it is complete."""
         return ""
 
 
 class StepNotes(Pages):
-    """Points about the row under the cursor, below a rule. They take the focus if they need scrolling."""
+    """Points about the row under the cursor, below a rule; they take the focus only if they need scrolling."""
 
     PLACE = "the notes"
 
@@ -76,14 +75,14 @@ class StepNotes(Pages):
         return self.max_scroll_y > 0
 
     def tell(self, title: str, *points: Point | str) -> None:
-        """Replace the points; they are cleaned, and never parsed as markup."""
+        """Replace the title and the points; they are cleaned, and never parsed as markup."""
         self.border_title = Content(f" {clean(title)} ") if title else ""
         shown = [point if isinstance(point, Point) else Point(point) for point in points]
         self.show(point._replace(text=str(point.text), mark=clean(point.mark)) for point in shown)
 
 
 def folded(states: Iterable[HostCheck]) -> Iterator[Point]:
-    """Yield the errors of hosts: each once, with its hosts, the most frequent first."""
+    """Yield each kind of error once, with its hosts, the most frequent first."""
     kinds: dict[str, list[str]] = {}
     for state in states:
         if state.error:
@@ -95,13 +94,13 @@ def folded(states: Iterable[HostCheck]) -> Iterator[Point]:
 
 
 def _kind(what: str) -> str:
-    """An error's first line without the address, which differs between hosts with the same error."""
+    """An error's first line without its address, which differs between hosts with the same error."""
     line = (what.splitlines() or [""])[0]
     return _ADDRESS.sub("", line).partition(": ")[0]
 
 
 def trouble(error: DisttuiError) -> Iterator[Point]:
-    """Yield the error and its cure."""
+    """Yield an error, in at most six lines, and its cure."""
     first, *rest = error.sentence.splitlines()[:6] or [""]
     yield Point(first, "$state-failed", "✗ ")
     yield from (Point(line, "$state-failed", "  ") for line in rest)
