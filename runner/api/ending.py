@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from disttui.runner.api.orphan_search import read_orphans
 from disttui.runner.api.questions import HostNotice, ignore, problem_of
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
@@ -261,7 +260,7 @@ class _Stop:
             name = self.run.hosts[node].name
             if isinstance(answer, DisttuiError):
                 left[name] = answer.reason
-            elif pids := [str(one["pid"]) for one in read_orphans(answer) if isinstance(one.get("pid"), int)]:
+            elif pids := [str(one["pid"]) for one in answer["found"]]:
                 left[name] = f"pid {', '.join(pids)}"
                 certain = True
         if left:

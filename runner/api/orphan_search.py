@@ -12,6 +12,7 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.hosts.survey import side_by_side
 from disttui.runner.ids import pick
 from disttui.runner.protocol.names import RUN
+from disttui.runner.protocol.requests import Orphan
 from disttui.runner.runs.places import Destination, chosen, of_runs
 from disttui.runner.runs.registry import known_runs
 from disttui.runner.runs.watch import HostNow, HostsWatch
@@ -67,7 +68,7 @@ PATIENCE = 60.0
 class Orphans:
     """The answers of hosts."""
 
-    found: Mapping[str, Sequence[Mapping[str, object]]]
+    found: Mapping[str, Sequence[Orphan]]
     """Host → its orphans (docs/formats.md, op `orphans`)."""
     problems: tuple[DisttuiError, ...]
     """Why the other hosts could not be asked."""
@@ -75,7 +76,7 @@ class Orphans:
     @property
     def left(self) -> bool:
         """Whether an orphan is still alive."""
-        return any(not one.get("ended") for ones in self.found.values() for one in ones)
+        return any(not one["ended"] for ones in self.found.values() for one in ones)
 
 
 def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run: str | None = None) -> Orphans:
@@ -95,12 +96,12 @@ def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run
     if not RUN.fullmatch(run):
         raise InputError(f"{clean(run)[:100]!r} is not a run id", "Copy it from disttui runs orphans, or omit --run.")
     seen = _search(viewer, hosts, run=run)
-    ids = {one["run"] for ones in seen.found.values() for one in ones if isinstance(one.get("run"), str)}
-    fits = [one for one in ids if RUN.fullmatch(str(one)) and str(one).startswith(run)]
-    whole = pick(run, sorted(map(str, fits))) if fits else run
+    ids = {one["run"] for ones in seen.found.values() for one in ones}
+    fits = sorted(one for one in ids if RUN.fullmatch(one) and one.startswith(run))
+    whole = pick(run, fits) if fits else run
     if end and fits:
         return _search(viewer, hosts, end=True, run=whole)
-    of_run = {host: [one for one in ones if one.get("run") == whole] for host, ones in seen.found.items()}
+    of_run = {host: [one for one in ones if one["run"] == whole] for host, ones in seen.found.items()}
     return Orphans(of_run, seen.problems)
 
 
@@ -116,14 +117,9 @@ def _search(viewer: Viewer, hosts: Sequence[str], *, end: bool = False, run: str
     return Orphans(found, problems)
 
 
-def _ask(viewer: Viewer, place: Destination, asked: Mapping[str, object]) -> list[dict[str, object]] | DisttuiError:
+def _ask(viewer: Viewer, place: Destination, asked: Mapping[str, object]) -> list[Orphan] | DisttuiError:
     try:
-        return read_orphans(viewer.ask(place.host, "orphans", place.ssh_config, timeout=PATIENCE, **asked))
+        found: list[Orphan] = viewer.ask(place.host, "orphans", place.ssh_config, timeout=PATIENCE, **asked)["found"]
+        return found
     except DisttuiError as error:
         return error
-
-
-def read_orphans(answer: Mapping[str, object]) -> list[dict[str, object]]:
-    """The orphans that a host names in its answer to the op `orphans`."""
-    found = answer.get("found")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -31,10 +31,11 @@ from disttui.runner.cli.run_selector import (
     warn_of,
 )
 from disttui.runner.errors import DisttuiError, HostError, InputError
-from disttui.runner.formatting import amount, gibibytes, number, table
+from disttui.runner.formatting import amount, gibibytes, table
 from disttui.runner.formatting import duration as age_text
 from disttui.runner.ids import short
 from disttui.runner.protocol.limits import MOST_ORPHANS
+from disttui.runner.protocol.requests import Orphan
 from disttui.runner.text import clean
 
 
@@ -207,7 +208,7 @@ _RUN, _PID, _USER, _PORTS, _WHY = 100, 10, 32, 40, 80
 
 
 def render_orphans(
-    found: Mapping[str, Sequence[Mapping[str, object]]], *, end: bool, unasked: int = 0, run: str | None = None
+    found: Mapping[str, Sequence[Orphan]], *, end: bool, unasked: int = 0, run: str | None = None
 ) -> str:
     """The orphans of each host, and with `end` the result of ending them.
 
@@ -220,34 +221,32 @@ def render_orphans(
     if not rows:
         hosts = ", ".join(map(clean, found)) if len(found) < 5 else f"the {len(found)} hosts that answered"
         return f"no processes of {clean(run) if run else 'ended runs'} left on {hosts}{silent}"
-    alive = [(host, one) for host, ones in found.items() for one in ones if not one.get("ended")]
+    alive = [(host, one) for host, ones in found.items() for one in ones if not one["ended"]]
     many = "at least " if any(len(ones) >= MOST_ORPHANS for ones in found.values()) else ""
     last = f"{many}{len(rows)} left behind. End them: disttui runs orphans --end {' '.join(map(clean, found))}"
     if end:
-        names = ", ".join(f"{clean(host)}: pid {clean(str(one.get('pid')))}" for host, one in alive)
+        names = ", ".join(f"{clean(host)}: pid {one['pid']}" for host, one in alive)
         last = (
             f"could not be ended: {names}" if alive else f"{many}{len(rows)} ended{'' if many else ', nothing is left'}"
         )
     return f"{table(_HEAD, rows)}\n\n{last}{silent}"
 
 
-def _row(host: str, one: Mapping[str, object]) -> tuple[str, ...]:
-    age, rss, gpu_memory = (number(one.get(name)) for name in ("age", "rss", "gpu_memory"))
-    ports = one.get("ports")
+def _row(host: str, one: Orphan) -> tuple[str, ...]:
+    gpu_memory = one["gpu_memory"]
     return (
-        short(_text(one.get("run"), _RUN)),
+        short(_cut(one["run"], _RUN)),
         clean(host),
-        _text(one.get("pid"), _PID),
-        _text(one.get("user") or "?", _USER),
-        "-" if age is None else age_text(age),
-        "-" if rss is None else gibibytes(rss),
+        _cut(str(one["pid"]), _PID),
+        _cut(one["user"] or "?", _USER),
+        age_text(one["age"]),
+        gibibytes(one["rss"]),
         "-" if gpu_memory is None else gibibytes(gpu_memory),
-        _text(",".join(map(str, ports)), _PORTS) if isinstance(ports, list) and ports else "-",
-        _text(one.get("why") or "", _WHY),
-        _text(one.get("command"), _COMMAND),
+        _cut(",".join(map(str, one["ports"])), _PORTS) or "-",
+        _cut(one["why"], _WHY),
+        _cut(one["command"], _COMMAND),
     )
 
 
-def _text(value: object, most: int) -> str:
-    text = clean(str(value))
+def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"

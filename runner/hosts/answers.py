@@ -15,7 +15,7 @@ from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.checks import DialAnswer, Inspected
 from disttui.runner.protocol.events import Held, LeftProcess
 from disttui.runner.protocol.files import LeaderPlace
-from disttui.runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
+from disttui.runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED, MOST_ORPHANS
 from disttui.runner.protocol.names import ENVIRONMENT
 from disttui.runner.protocol.requests import (
     CodeState,
@@ -23,6 +23,7 @@ from disttui.runner.protocol.requests import (
     EnvironmentAnswer,
     Notified,
     Offline,
+    OrphansAnswer,
     SetUp,
     StacksAnswer,
     Started,
@@ -130,6 +131,13 @@ def _stacks(answer: Mapping[str, Any]) -> StacksAnswer:
     return decode(StacksAnswer, {"ranks": mapping(answer.get("ranks"))})
 
 
+def _orphans(answer: Mapping[str, Any]) -> OrphansAnswer:
+    found = answer.get("found")
+    if not isinstance(found, list):
+        raise ValueError("found")
+    return decode(OrphansAnswer, {"found": [_plain(one) for one in found[:MOST_ORPHANS]]})
+
+
 def _completed(answer: Mapping[str, Any]) -> Completed:
     names = answer.get("names")
     # Not cleaned, since the user continues to type this path; the code that prints it cleans it.
@@ -227,5 +235,5 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "start": _started, "submit": _as(Submitted), "stop": _as(Stopped), "status": _status, "stacks": _stacks,
     "complete": _completed, "code": _code_state, "sync": _synced, "put": _synced, "gather": _synced, "stage": _staged,
     "environment": _environment, "setup": _as(SetUp), "inspect": _as(Inspected), "dial": _as(DialAnswer),
-    "notify": _as(Notified),
+    "notify": _as(Notified), "orphans": _orphans,
 }  # fmt: skip

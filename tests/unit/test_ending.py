@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,10 +117,16 @@ def test_stop_works_after_the_interpreter_has_gone(tmp_path: Path) -> None:
         assert notice.text.endswith("using python3 instead")
 
 
+_ORPHAN = {
+    "run": "lied-1a2b", "node_rank": 1, "attempt": 1, "pid": 7, "user": "u", "command": "c", "why": "w", "age": 1.0,
+    "rss": 1, "ports": [], "gpu_memory": None, "ended": False,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        ('{"ok": {"found": [{"pid": 7}]}}', "are left (n2: pid 7)"),
+        (json.dumps({"ok": {"found": [_ORPHAN]}}), "are left (n2: pid 7)"),
         ('{"error": {"what": "/proc is not mounted", "cure": ""}}', "may be left (n2: /proc is not mounted)"),
     ],
     ids=["found", "not known"],

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from disttui.runner.cli.ending import render_orphans
+from disttui.runner.hosts.answers import read_answer
 from disttui.runner.node import procs
 from disttui.runner.node.serve import orphans as module
 from disttui.runner.node.serve import runs
@@ -212,14 +213,19 @@ def test_other_runs_are_left_alone(strays: Strays, tmp_path: Path) -> None:
         other.children[0].wait(60)
 
 
+_ORPHAN: Orphan = {
+    "run": "r-1", "node_rank": 0, "attempt": 1, "pid": 7, "user": "u", "command": "sleep", "why": "w", "age": 1.0,
+    "rss": 1, "ports": [], "gpu_memory": None, "ended": False,
+}  # fmt: skip
+
+
 def test_hosts_that_were_not_asked_are_not_called_clean() -> None:
-    five: dict[str, list[dict[str, Any]]] = {f"node{n}": [] for n in range(5)}
+    five: dict[str, list[Orphan]] = {f"node{n}": [] for n in range(5)}
     assert render_orphans(five, end=False, unasked=1) == (
         "no processes of ended runs left on the 5 hosts that answered; 1 host could not be asked"
     )
     assert render_orphans({"node1": []}, end=False) == "no processes of ended runs left on node1"
-    one = {"run": "r-1", "pid": 7, "command": "sleep", "ended": True}
-    seen = render_orphans({"node1": [one]}, end=True, unasked=2)
+    seen = render_orphans({"node1": [{**_ORPHAN, "ended": True}]}, end=True, unasked=2)
     assert seen.endswith("1 ended, nothing is left; 2 hosts could not be asked")
 
 
@@ -292,14 +298,13 @@ def test_a_user_who_leaves_hundreds_costs_root_neither_the_answer_nor_the_own_ro
 
 
 def test_a_host_that_tells_endless_words_spoils_no_column(strays: Strays) -> None:
-    lie: dict[str, object] = {
-        "run": "r" * 5000,
-        "pid": 10**30,
-        "user": "u" * 5000,
-        "ports": [*range(9999)],
-        "why": "w" * 5000,
-    }
-    text = render_orphans({"liar": [lie], "node1": [{"run": "true-1", "pid": 7, "command": "c" * 5000}]}, end=False)
+    endless = "w" * 5000
+    lie = {"run": endless, "user": endless, "why": endless, "ports": [*range(9999)], "command": endless}
+    wrong = {"ports": [{}], "pid": "7"}
+    sent = {"found": [{**_ORPHAN, **lie}, {**_ORPHAN, **wrong}, "", _ORPHAN | {"run": "true-1"}, *[_ORPHAN] * 9999]}
+    read = read_answer("orphans", sent)["found"]
+    assert len(read) < 5001 and len(read[0]["why"]) < 1000
+    text = render_orphans({"liar": read[:2]}, end=False)
     assert max(map(len, text.splitlines())) < 400 and "true-1" in text
 
 
