@@ -104,6 +104,28 @@ def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_an_error_of_an_extended_file_names_it_and_is_edited_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, path, edited = tmp_path / "base.yaml", tmp_path / "broken.yaml", list[tuple[Path, int]]()
+    base.write_text("disttui: 1\n\n\nnum_procesess: 2\n")
+    path.write_text("disttui: 1\nextends: base.yaml\nhosts: [ada, ada]\njob: {builtin: bytegpt}\n")
+    monkeypatch.setattr(
+        "disttui.tui.dialogs.profile_error.open_editor", lambda _, __, path, line: edited.append((path, line))
+    )
+
+    async def play() -> None:
+        app = DisttuiApp({"HOME": str(tmp_path), "TERM": "xterm-256color"})
+        async with app.run_test(size=(160, 30)) as pilot:
+            app.router.open_wizard(path)
+            await until(pilot, lambda: isinstance(app.screen, ProfileErrorScreen) and shows(app, "✗"))
+            assert f"✗ {base}:4:1: " in screen_text(app), screen_text(app)
+            await pilot.press("e", "n", "e")
+            await until(pilot, lambda: edited == [(base, 4), (path, 3)])
+
+    asyncio.run(play())
+
+
 def seen(size: tuple[int, int], act: Act, look: Callable[[Pilot[None], str], None], folder: Path) -> None:
     """Look at what is on the screen after an act."""
 

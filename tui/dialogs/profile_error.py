@@ -55,8 +55,8 @@ class ProfileErrorScreen(DisttuiScreen):
         self._launch = launch
         self._at = 0
         self._points = Points(())
-        self._wrong: list[int] = []
-        """The indices of the points that are errors."""
+        self._wrong: list[tuple[int, Path, int]] = []
+        """The index of each error's point, and the file and line that it is about."""
 
     def body(self) -> Iterable[Widget]:
         with VerticalScroll(classes="pane") as pane:
@@ -76,14 +76,15 @@ class ProfileErrorScreen(DisttuiScreen):
         self.call_after_refresh(self._show)
 
     def _marked(self, problems: Iterable[Any]) -> Iterator[Point]:
-        """Yield the file's lines with numbers, each error below its line; errors without a line come first."""
+        """Yield the file's lines with numbers, each error below its line; errors of other places come first."""
         try:
             lines = self._path.read_bytes()[:_MOST].decode("utf-8", "replace").splitlines()
         except OSError:
             lines = []
         under: dict[int, list[Any]] = {}
         for problem in problems:
-            under.setdefault(problem.line if problem.line <= len(lines) else 0, []).append(problem)
+            here = problem.source == str(self._path) and problem.line <= len(lines)
+            under.setdefault(problem.line if here else 0, []).append(problem)
         self._wrong = []
         at = 0
         if not under:
@@ -94,14 +95,15 @@ class ProfileErrorScreen(DisttuiScreen):
                 yield Point(line, "bold" if wrong else "", f"{number:>4}  ", "$muted")
                 at += 1
             for problem in wrong:
-                self._wrong.append(at)
-                yield Point(problem.reason, "$state-failed", " " * (5 + max(1, problem.column)) + "✗ ")
+                self._wrong.append((at, Path(problem.source), problem.line))
+                text, column = (problem.reason, max(1, problem.column)) if number else (str(problem), 1)
+                yield Point(text, "$state-failed", " " * (5 + column) + "✗ ")
                 at += 1
 
     def _show(self) -> None:
         if self._wrong:
             pane = self.query_one(VerticalScroll)
-            row = self._points.top(self._wrong[self._at], self.query_one("#text").size.width)
+            row = self._points.top(self._wrong[self._at][0], self.query_one("#text").size.width)
             pane.scroll_to(y=max(0, row - pane.size.height // 2), animate=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -118,10 +120,9 @@ class ProfileErrorScreen(DisttuiScreen):
 
     def action_edit(self) -> None:
         """Open the file in the user's editor, then check it."""
-        problems = getattr(self._error, "problems", ())
-        line = problems[self._at].line if problems else 0
+        path, line = self._wrong[self._at][1:] if self._wrong else (self._path, 0)
         try:
-            open_editor(self.app, self.disttui.environ, self._path, line)
+            open_editor(self.app, self.disttui.environ, path if path.is_file() else self._path, line)
         except InputError as error:
             self.disttui.notify(str(error), severity="error")
             return

@@ -136,8 +136,12 @@ def _each(load: Load | None, name: str) -> list[float]:
 
 
 def sort_key(load: Load | None, name: str) -> float:
-    """A figure of a host as a sort key; -1 if it is unknown."""
-    value = getattr(load, name) if load else None
+    """A figure of a host as a sort key."""
+    return known_first(getattr(load, name) if load else None)
+
+
+def known_first(value: float | None) -> float:
+    """A figure as a sort key: -1 if it is unknown."""
     return -1.0 if value is None else float(value)
 
 

@@ -139,11 +139,11 @@ class HostsTable(RowList[LoadRow]):
     SORTS: ClassVar[Sequence[Sort[HostNow]]] = (
         Sort("host", lambda host: 0),
         Sort("cpu", lambda host: meters.sort_key(host.load, "cpu")),
-        Sort("memory", lambda host: percent(*meters.memory(host.load)) or -1.0),
-        Sort("gpus", lambda host: meters.mean(host.load, "use") or -1.0),
-        Sort("gpu memory", lambda host: meters.gpu_memory(host.load) or -1.0),
-        Sort("power", lambda host: meters.total(host.load, "power") or -1.0),
-        Sort("hottest", lambda host: meters.hottest(host.load) or -1.0),
+        Sort("memory", lambda host: meters.known_first(percent(*meters.memory(host.load)))),
+        Sort("gpus", lambda host: meters.known_first(meters.mean(host.load, "use"))),
+        Sort("gpu memory", lambda host: meters.known_first(meters.gpu_memory(host.load))),
+        Sort("power", lambda host: meters.known_first(meters.total(host.load, "power"))),
+        Sort("hottest", lambda host: meters.known_first(meters.hottest(host.load))),
         Sort("net", lambda host: meters.sort_key(host.load, "net_rx") + meters.sort_key(host.load, "net_tx")),
     )
 
