@@ -17,6 +17,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from disttui.runner.api.carrying import collect_code
 from disttui.runner.api.ending import forget, stop
 from disttui.runner.api.environments import with_environments
 from disttui.runner.api.following import follow
@@ -38,6 +39,7 @@ from disttui.runner.profile.load import parse
 from disttui.runner.profile.schema import NOTIFY_KINDS, Profile
 from disttui.runner.profile.sections import Host, Metrics, Notify, OnEnd, Parallel, Watch, parse_host
 from disttui.runner.protocol.checks import Dialled, Inspected, Listening
+from disttui.runner.protocol.limits import PORTS
 from disttui.runner.protocol.requests import ProbeRequest
 from disttui.runner.runs.contents import MetricsLine
 from disttui.runner.runs.follow import RecordRead
@@ -47,7 +49,6 @@ from disttui.runner.runs.registry import find_run, is_known, run_names
 from disttui.runner.untrusted.decode import build
 from disttui.runner.untrusted.records import whole
 
-_PORTS = (29500, 29599)
 _ADDRESSES = 8
 """Most addresses of one host that others dial."""
 _DIAL = 3.0
@@ -144,10 +145,11 @@ def _free(
         )  # fmt: skip
         ways: list[Way] = []
         if len(reached) > 1 and checks.selected("network", only, skip):
-            ports = profile.launch.ports if profile else _PORTS
+            ports = profile.launch.ports if profile else PORTS
             ways, listening = _connect(reached, profile, list(ports))
             conclude(checks.of_network(own, {host.name: host.facts for host in reached}, ways, listening))
         if profile and len(reached) == len(hosts) and checks.selected("plan", only, skip):
+            conclude(_code(profile, viewer))
             planned = plan_run(profile, [host.facts for host in reached], viewer.environ)
             conclude(
                 Check("plan", each.level, (each.host,) if each.host else (), each.what, "", each.cure)
@@ -159,11 +161,20 @@ def _free(
             host.link.close()
 
 
+def _code(profile: Profile, viewer: Viewer) -> list[Check]:
+    """Report a folder of `job.sync` that could not be sent."""
+    try:
+        collect_code(profile, viewer.environ)
+    except DisttuiError as error:
+        return [Check("plan", "error", (), error.sentence, "a run needs its code", error.cure)]
+    return []
+
+
 def _reach(viewer: Viewer, profile: Profile | None, node: int, host: Host) -> _Host | DisttuiError:
     link = None
     try:
         link = viewer.open_link(host)
-        request = probe_request(profile, node) if profile else ProbeRequest(ports=list(_PORTS))
+        request = probe_request(profile, node) if profile else ProbeRequest()
         folders = [profile.launch.run_dir, profile.workdir(node)] if profile else ["~/.disttui/runs"]
         inspecting = link.submit("inspect", folders=folders, gpus=True)
         facts = facts_of(host.name, link.request("probe", **request))
@@ -180,10 +191,9 @@ def _reach(viewer: Viewer, profile: Profile | None, node: int, host: Host) -> _H
 
 def _leftovers(host: _Host) -> list[Check]:
     try:
-        found = host.link.request("orphans", timeout=_INSPECT).get("found")
+        count = len(host.link.request("orphans", timeout=_INSPECT)["found"])
     except DisttuiError as error:
         return [Check("host.report", "warning", (host.name,), error.what, "part of this host was not checked")]
-    count = len(found) if isinstance(found, list) else 0
     if not count:
         return []
     what = f"{amount(count, 'process')} left by ended runs"

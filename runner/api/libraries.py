@@ -459,13 +459,16 @@ def keep_personal(hosts: Sequence[str], user: str, python: str, environ: Mapping
 
 def keep_key(hosts: Sequence[str], key: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Name a key file for some hosts in the ssh configuration; returns its path. Raises InputError."""
-    if '"' in key or not key.isprintable() or not typed(key).is_file():
+    file = typed(key).absolute()
+    if '"' in key or not key.isprintable() or not file.is_file():
         raise InputError(f"{key!r}: key file not found", "Give the path of a private key.")
+    if unfit := next((host for host in hosts if set(host) & set("*?!")), None):
+        raise InputError(f"{unfit!r} would be a pattern in the ssh configuration", "Name its key there yourself.")
     path = Path(environ.get("DISTTUI_SSH_CONFIG") or Path.home() / ".ssh/config")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
-            file.write(f'\nHost {" ".join(hosts)}\n    IdentityFile "{key}"\n')
+            file.write(f'\nHost {" ".join(hosts)}\n    IdentityFile "{file}"\n')
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", place=str(path)) from None
     return path

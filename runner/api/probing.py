@@ -14,9 +14,6 @@ from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.sections import Host, parse_host
 from disttui.runner.protocol.requests import ProbeRequest
 
-_PORTS = (29500, 29599)
-
-
 class Probed(NamedTuple):
     """A host with its facts, or the error."""
 
@@ -54,7 +51,7 @@ def probe(viewer: Viewer, hosts: Sequence[str]) -> list[Probed]:
 
     def one(host: Host) -> Probed:
         try:
-            return Probed(host.name, facts_of(host.name, viewer.ask(host, "probe", ports=list(_PORTS))))
+            return Probed(host.name, facts_of(host.name, viewer.ask(host, "probe")))
         except DisttuiError as error:
             return Probed(host.name, error)
 

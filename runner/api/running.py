@@ -13,6 +13,7 @@ from disttui.runner.api.log_lines import LineFilter, LogLines, logs
 from disttui.runner.api.questions import Questions
 from disttui.runner.api.starting import Launched, start
 from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import InputError
 from disttui.runner.profile.library import find
 from disttui.runner.profile.schema import Profile
 from disttui.runner.protocol.metrics import Metrics
@@ -95,9 +96,12 @@ class StartedRun:
             grep: A regular expression that a line must match.
 
         Raises:
-            InputError: The run has no such rank.
+            InputError: The run has no such rank, or `grep` is not a regular expression.
         """
-        wanted = LineFilter(rank=rank, grep=re.compile(grep) if grep else None)
+        try:
+            wanted = LineFilter(rank=rank, grep=re.compile(grep) if grep else None)
+        except re.error as error:
+            raise InputError(f"grep={grep!r}: {error}", "Give a Python regular expression.") from None
         for item in logs(self.viewer, self.known, wanted):
             if isinstance(item, LogLines):
                 yield from item.lines

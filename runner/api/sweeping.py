@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from disttui.runner import private
 from disttui.runner.api.carrying import collect_code
 from disttui.runner.api.library import load_again, load_profile
 from disttui.runner.api.listing import list_runs
@@ -20,7 +21,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.ids import pick
 from disttui.runner.paths import inside
-from disttui.runner.private import make_folder, write
+from disttui.runner.private import make_folder
 from disttui.runner.profile.library import find
 from disttui.runner.protocol.names import RUN
 from disttui.runner.protocol.regular import read_regular
@@ -159,11 +160,9 @@ def keep_sweep(environ: Mapping[str, str], sweep: Sweep) -> None:
     folder = sweeps_folder(environ)
     kept = {"runs": [{"run": one.run, "values": dict(one.values)} for one in sweep.runs]}
     path = inside(folder, f"{sweep.name}.json")
-    part = path.with_suffix(".part")
     try:
         make_folder(folder)
-        write(part, json.dumps(kept, indent=1))
-        part.replace(path)
+        private.replace(path, json.dumps(kept, indent=1))
     except OSError as error:
         raise DisttuiError(f"{folder} cannot be written: {error.strerror}", "Free space there.") from None
 

@@ -146,6 +146,8 @@ def _too_many(pattern: str) -> InputError:
 def _items(item: str, pattern: str) -> list[str]:
     """Expand a range: `01-03` → 01, 02, 03."""
     if letters := _LETTERS.fullmatch(item):
+        if item[0] > item[-1]:
+            raise InputError(f"{clean(pattern)!r} has a range that runs backwards", "Write it like node[a:c].")
         return [chr(one) for one in range(*map(ord, filter(None, letters.groups())))] + [item[-1]]
     found = _ITEM.fullmatch(item)
     if found is None:

@@ -321,6 +321,8 @@ class AccelerateLaunch(Launcher):
 
 
 _MPI_NUMBERS = {"RANK": "RANK", "LOCAL_RANK": "LOCAL_RANK", "WORLD_SIZE": "SIZE", "LOCAL_WORLD_SIZE": "LOCAL_SIZE"}
+NUMBERS_OF_OPEN_MPI = " ".join(f"{name}=$OMPI_COMM_WORLD_{theirs}" for name, theirs in _MPI_NUMBERS.items())
+"""Assignments of a rank's numbers from the variables of Open MPI."""
 
 
 class MpirunPerHost(Launcher):
@@ -384,8 +386,7 @@ class Mpirun(MpirunPerHost):
         if place.node_rank:
             return ("echo", f"mpirun on {hosts[0]} also starts the ranks of {hosts[place.node_rank]}")
         exported = (f"MASTER_ADDR={place.master}", f"MASTER_PORT={place.port}", *place.exported)
-        each = " ".join(f"{name}=$OMPI_COMM_WORLD_{theirs}" for name, theirs in _MPI_NUMBERS.items())
-        return _by_mpirun(place, _mpi_world(place, hosts), exported, each)
+        return _by_mpirun(place, _mpi_world(place, hosts), exported, NUMBERS_OF_OPEN_MPI)
 
 
 def _mpi_options(processes: int, map_by: str) -> tuple[str, ...]:

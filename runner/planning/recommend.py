@@ -267,13 +267,22 @@ def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Shar
         if not found.gpus and python and "+xpu" in (python.torch or "") and not profile.enclosed:
             return "gloo", f"gloo: the torch of {host.name} is built for Intel's GPUs, which disttui does not detect"
         if not offered_gpus(host, found, share):
-            why = "has no free GPU" if found.gpus else "has no GPU"
-            why = "has no GPU left in your quota" if free_gpus(found) else why
+            why = _without_gpus(host, found)
             return "gloo", f"gloo: {host.name} {why}, and all ranks must use one backend"
         if not profile.enclosed and not (python and python.on_gpus):
             torch = f"torch {python.torch}" if python and python.torch else "no torch"
             return "gloo", f"gloo: {host.name} has {torch}, without CUDA"
     return "nccl", "nccl: every host has a free GPU and a torch with CUDA"
+
+
+def _without_gpus(host: Host, found: HostFacts) -> str:
+    if not found.gpus:
+        return "has no GPU"
+    if host.gpus is not None:
+        return "gets no GPU by the profile"
+    if not free_gpus(found):
+        return "has no free GPU"
+    return "leaves its free GPUs to other hosts on that machine" if gpus_within_quota(host, found) else "has no GPU left in your quota"
 
 
 def _shares(facts: Sequence[HostFacts]) -> list[Share]:

@@ -151,7 +151,7 @@ def judge(
     for name, (check, unit, does, cure) in _RATES.items():
         values = {number: value for number, one in enumerate(hosts) if (value := getattr(one, name))}
         blamed, noise = set(), _noise(ranks, name)
-        kinds = {hosts[number].device for number in values} if name != "network" else {""}
+        kinds = dict.fromkeys(hosts[number].device for number in values) if name != "network" else {"": None}
         for kind in kinds:
             alike = {number: value for number, value in values.items() if not kind or hosts[number].device == kind}
             for number in peers.slow(alike, noise=noise):
@@ -179,11 +179,12 @@ def _results(ranks: Mapping[int, Placed], world_size: int) -> Iterator[Check]:
                 "train.results", "error", (host,), f"its ranks see a world of {seen.pop()} instead of {world_size}",
                 "they would train a separate model", "Check that nothing there sets RANK or WORLD_SIZE",
             )  # fmt: skip
-        wrong, checked = sum(one.wrong_products for one in own), sum(one.products for one in own)
+        wrong, checked = [one for one in own if one.wrong_products], sum(one.products for one in own)
         if wrong:
             yield Check(
                 "train.bits", "error", (host,),
-                f"{wrong} of {amount(checked, 'matrix product')} had wrong bits on {own[0].device}",
+                f"{sum(one.wrong_products for one in wrong)} of {amount(checked, 'matrix product')} had wrong bits on "
+                f"{' and '.join(dict.fromkeys(one.device for one in wrong))}",
                 "it would silently corrupt the model of all hosts",
                 "Exclude the host or GPU, and have its processor and memory tested",
             )  # fmt: skip

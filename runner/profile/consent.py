@@ -72,9 +72,7 @@ def agree(path: Path, profile: Profile, environ: Mapping[str, str]) -> None:
     data = {"disttui": 1, "path": str(path), "sha256": _digest(profile), "agreed": time.time(), "text": text}
     with suppress(OSError):
         private.make_folder(record.parent)
-        part = record.with_suffix(f".{os.getpid()}.part")
-        private.write(part, json.dumps(data))
-        part.replace(record)
+        private.replace(record, json.dumps(data))
 
 
 def _digest(profile: Profile) -> str:

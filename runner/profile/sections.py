@@ -15,6 +15,7 @@ from disttui.runner.profile import fields as f
 from disttui.runner.profile.fields import whole
 from disttui.runner.profile.problems import bad, conflicts, printable, quoted
 from disttui.runner.protocol.containers import ContainerSpec, Runtime
+from disttui.runner.protocol.limits import PORTS
 from disttui.runner.protocol.names import CODE, RUN_DIR
 from disttui.runner.protocol.watch import Action, WatchRule
 
@@ -236,7 +237,7 @@ class Launch(Model):
     """auto: nccl if every process has a GPU, else gloo; mpi: needs launcher mpirun and a torch built with MPI."""
     master: f.AutoText = None
     """An IP address, or the first host's name; auto: an address that all hosts reach."""
-    ports: f.Ports = (29500, 29599)
+    ports: f.Ports = PORTS
     """First and last port between hosts; the first free ones are used."""
     join_timeout: f.SomeSeconds = 60.0
     """Time for all hosts to join."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+PORTS = (29500, 29599)
+"""First and last port between hosts, unless launch.ports says otherwise."""
 CHUNK = 64 * 1024
 """Most bytes of a file in one `D` frame."""
 CHECKED = 1024

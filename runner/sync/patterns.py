@@ -107,11 +107,14 @@ def ignored(folder: Path) -> list[str]:
     """Return the patterns of a folder's .disttuiignore, or [] without that file. Raises InputError."""
     path = folder / IGNORE_FILE
     try:
-        text = read(path, _LARGEST)[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+        content = read(path, _LARGEST + 1)[0]
     except OSError as error:
         if not os.path.lexists(path):  # also true if the folder cannot be entered, but then nothing in it is sent
             return []
         raise InputError(f"cannot be read: {error.strerror}", place=str(path)) from None
+    if len(content) > _LARGEST:
+        raise InputError("larger than 1 MiB, too large for a file of patterns", "Shorten it.", place=str(path))
+    text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     lines = (_without_blanks(line.removesuffix("\r")) for line in text.split("\n") if not line.startswith("#"))
     return [line for line in lines if line]
 

@@ -100,9 +100,9 @@ class LineMaker:
             data = self._partial + data
         body, newline, self._partial = data.rpartition(b"\n")
         lines = _decode(body, self._line) if newline else []
-        while len(self._partial) > LINE_LIMIT:
-            lines.append(self._line(self._partial[:LINE_LIMIT]))
-            self._partial = self._partial[LINE_LIMIT:]
+        if whole := max(0, len(self._partial) - 1) // LINE_LIMIT * LINE_LIMIT:
+            lines += _pieces(self._partial[:whole], self._line)
+            self._partial = self._partial[whole:]
         return lines
 
     def flush(self) -> list[str]:

@@ -31,6 +31,8 @@ from disttui.runner.transport.base import (
     PASSWORD,
     TOO_MANY,
     TOO_MANY_CURE,
+    Gate,
+    GateEntry,
     NeedsSshError,
     Passwords,
     Prompts,
@@ -40,8 +42,6 @@ from disttui.runner.transport.guarded import GuardedTransport
 from disttui.runner.transport.known_hosts import fingerprint
 from disttui.runner.transport.sockets import link_broke
 from disttui.runner.transport.ssh_config import SshTarget
-
-from .base import Gate, GateEntry
 
 _KINDS: dict[str, type[PKey]] = {"ssh-ed25519": Ed25519Key, "ssh-rsa": RSAKey}
 _PEM: dict[bytes, type[PKey]] = {b"RSA": RSAKey, b"EC": ECDSAKey}

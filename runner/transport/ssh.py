@@ -20,17 +20,14 @@ from disttui.runner.errors import HostError, LinkLostError
 from disttui.runner.text import clean
 from disttui.runner.transport.algorithms import SHA1
 from disttui.runner.transport.auth import Credentials, Login
-from disttui.runner.transport.base import CountedPrompts, NeedsSshError, Prompts
+from disttui.runner.transport.base import CountedPrompts, Gate, GateEntry, NeedsSshError, Prompts
 from disttui.runner.transport.guarded import GuardedTransport
 from disttui.runner.transport.known_hosts import HostKeyCheck, require_built_in
+from disttui.runner.transport.local import ERRORS_LIMIT
 from disttui.runner.transport.sockets import BUSY_TRIES, dial, link_broke, wait_out
 from disttui.runner.transport.ssh_config import SshTarget, hop_address, resolve
 from disttui.runner.transport.terminal import connect_terminal
 
-from .base import Gate, GateEntry
-
-ERRORS_LIMIT = 64 * 1024
-"""Most bytes of standard error that are kept, the last ones."""
 _SLICE = 0.25
 """Seconds after which a waiting reader drains standard error."""
 _CLOSE_LIMIT = 2.0

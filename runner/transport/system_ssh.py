@@ -26,6 +26,8 @@ from disttui.runner.transport.base import (
     TOO_MANY,
     TOO_MANY_CURE,
     CountedPrompts,
+    Gate,
+    GateEntry,
     Passwords,
     Prompts,
     words_of_host,
@@ -35,8 +37,6 @@ from disttui.runner.transport.local import ERRORS_LIMIT, LocalStream, start
 from disttui.runner.transport.sockets import BUSY_TRIES, CONNECT_LIMIT, unreachable, unresolved, wait_out
 from disttui.runner.transport.ssh_config import SshTarget, resolve, ssh_words
 from disttui.runner.transport.terminal import lend_terminal
-
-from .base import Gate, GateEntry
 
 _FIXED = (
     *("-T", "-a", "-x", "-oClearAllForwardings=yes", "-oRemoteCommand=none", "-oPermitLocalCommand=no"),

@@ -165,6 +165,15 @@ def test_the_break_even_of_another_model_is_printed(user: Make) -> None:
     assert "not a number of parameters" in typed(me, "check", "node1", "--train", "--params", "many", code=2)
 
 
+def test_code_that_cannot_be_sent_is_an_error(user: Make) -> None:
+    me = user(1)
+    folder = me.home / "gone"
+    found, _ = checked(me, str(me.profile({"script": "train.py", "sync": str(folder)})), code=3)
+    assert [one["what"] for one in found["plan"] if one["level"] == "error"] == [
+        f"{folder}: cannot be read: No such file or directory"
+    ]
+
+
 _SHIM = """
 import sys
 if "--measure" in sys.argv or any("train-" in word for word in sys.argv):

@@ -185,7 +185,7 @@ def test_node_lists_of_slurm_and_clustershell(text: str, hosts: str) -> None:
     assert ([one.host for one in found.candidates], found.problems) == (hosts.split(), ())
 
 
-@pytest.mark.parametrize("word", ["n[1-2", "n]", "n[a-b]", "n[]", "n[1-2]]", "n[[1]]"])
+@pytest.mark.parametrize("word", ["n[1-2", "n]", "n[a-b]", "n[]", "n[1-2]]", "n[[1]]", "n[c:a]"])
 def test_a_node_list_that_is_not_understood_is_quoted(word: str) -> None:
     found = typed_hosts(word)
     assert not found.candidates and repr(word) in found.problems[0]

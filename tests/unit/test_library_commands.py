@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from disttui.runner.api.libraries import keep_key
 from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
 from disttui.runner.profile.load import load
@@ -99,6 +100,16 @@ def test_an_inventory_is_saved_edited_listed_and_checked(team: Path, monkeypatch
     assert code == 2 and "inventory/new.yaml:1:1: this inventory has no hosts" in said
 
 
+def test_a_key_file_is_written_by_its_absolute_path_and_for_no_pattern(team: Path) -> None:
+    config, key = team.parent / "ssh_config", Path("lab key").absolute()
+    key.write_text("a key")
+    environ = {"DISTTUI_SSH_CONFIG": str(config)}
+    assert keep_key(["node1", "node2"], "lab key", environ) == config
+    with pytest.raises(InputError, match=r"'\*' would be a pattern"):
+        keep_key(["node1", "*"], "lab key", environ)
+    assert config.read_text() == f'\nHost node1 node2\n    IdentityFile "{key}"\n'
+
+
 @pytest.fixture
 def newcomer(team: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A new member of the team, with a key of an unusual name; returns the ssh configuration."""
@@ -151,6 +162,6 @@ def test_add_asks_a_new_member_for_login_python_and_key(
         ("train", None, "~/venv/bin/python"), ("alice", 2222, "~/venv/bin/python")
     ]  # fmt: skip
     asked = subprocess.run(["ssh", "-F", newcomer, "-G", "node2"], capture_output=True, text=True, check=True).stdout
-    assert "identityfile lab_key" in asked
+    assert f"identityfile {Path('lab_key').absolute()}" in asked
     assert typed("remove", "lab")[0] == 0
     assert typed("add", "lab", str(team))[1] == "lab: added\n", "nothing is left to ask"

@@ -43,6 +43,14 @@ def test_a_host_with_a_quota_offers_no_more_gpus() -> None:
     assert host.reasons["num_processes"] == "3: 8 GPUs, all free, with a quota of 3 per user"
 
 
+def test_a_host_without_gpus_for_the_run_says_why() -> None:
+    listed = planned(facts("a100x8"), hosts=[{"gpus": []}]).recommendation.reasons["backend"]
+    assert listed.startswith("gloo: node1 gets no GPU by the profile"), listed
+    one = replace(facts("a100x8"), gpus=facts("a100x8").gpus[:1])
+    shared = planned(one, one).recommendation.reasons["backend"]
+    assert "leaves its free GPUs to other hosts on that machine" in shared, shared
+
+
 def test_of_a_quota_what_the_user_holds_already_is_not_offered_again() -> None:
     def plan(held: list[int] | None, quota: int, kind: str = "run", **more: Any) -> Any:
         mine = {**new_text("mine-1", 0, held, "me@laptop"), "user": "me", "uid": host.euid, "kind": kind}

@@ -111,6 +111,10 @@ def test_a_file_in_a_folder_decides_about_what_is_there(tmp_path: Path) -> None:
     (code / "lib/.disttuiignore").mkdir()
     with pytest.raises(InputError, match=r"lib/\.disttuiignore: cannot be read"):
         collect(Wanted(code), store, tmp_path / "cache")
+    (code / "lib/.disttuiignore").rmdir()
+    (code / "lib/.disttuiignore").write_text("a.csv\n" * 200_000)
+    with pytest.raises(InputError, match=r"lib/\.disttuiignore: larger than 1 MiB"):
+        collect(Wanted(code), store, tmp_path / "cache")
 
 
 def test_many_stars_are_matched_in_time() -> None:

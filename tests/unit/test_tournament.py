@@ -97,6 +97,16 @@ def accused(ranks: Mapping[int, Placed]) -> dict[str, set[str]]:
     return found
 
 
+def test_wrong_products_name_the_gpu_that_made_them() -> None:
+    def rank(device: str, wrong: int) -> Placed:
+        return Placed("h0", RankReport(7, "done", 2, device, 1, products=4, wrong_products=wrong))
+
+    found = tournament.judge({0: rank("A100", 0), 1: rank("H100", 3)}, 2, {})
+    assert [check.what for check in found if check.id == "train.bits"] == [
+        "3 of 8 matrix products had wrong bits on H100"
+    ]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_one_or_two_bad_hosts_of_eight_are_named(seed: int) -> None:
     draw = random.Random(seed)

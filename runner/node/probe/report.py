@@ -13,6 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
+from ...protocol.limits import PORTS
 from ...protocol.names import RUN_DIR
 from .. import folders, leases, ports, procs
 from ..child import together
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ...protocol.requests import ProbeRequest
 
 _LIMIT = 20.0
-_PORTS = (29500, 29599)
 
 
 def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
@@ -39,7 +39,7 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
         gpu_limit: Seconds after which nvidia-smi is killed.
     """
     problems: List[str] = []
-    first, last = request.get("ports") or _PORTS
+    first, last = request.get("ports") or PORTS
     user = _user()
     folder = working_folder(request.get("workdir") or "~")
     run_dir = request.get("run_dir") or RUN_DIR
@@ -68,7 +68,7 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
         "disk": partial(disk, run_dir, problems),
         "workdir": partial(workdir, folder, request.get("script")),
         "resolves": partial(resolves, problems),
-        "free_port": partial(free_port, request.get("ports") or _PORTS),
+        "free_port": partial(free_port, request.get("ports") or PORTS),
         "kill_user_processes": partial(kills_user_processes, user),
         "linger": partial(lingers, user),
         "boot_id": procs.boot_id,

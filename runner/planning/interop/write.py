@@ -11,7 +11,7 @@ import yaml
 from disttui.runner.errors import InputError
 from disttui.runner.planning.by_hand import folder, interface, outer, shell_command, value, word
 from disttui.runner.planning.interop import from_accelerate as variables
-from disttui.runner.planning.launchers import LAUNCHERS, RENDEZVOUS_TIMEOUT, Place, target_words
+from disttui.runner.planning.launchers import LAUNCHERS, NUMBERS_OF_OPEN_MPI, RENDEZVOUS_TIMEOUT, Place, target_words
 from disttui.runner.planning.network import LOOPBACK
 from disttui.runner.planning.plan import HostPlan, Plan, host_plan, job_words
 from disttui.runner.profile.fields import is_ip
@@ -23,12 +23,6 @@ from disttui.runner.text import clean, clean_lines, quote
 
 Target = Literal["accelerate", "hostfile", "sbatch", "script"]
 _HEAD = "#!/bin/bash\n"
-_OMPI = {
-    "RANK": "OMPI_COMM_WORLD_RANK",
-    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
-    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
-    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
-}
 
 
 @dataclass(frozen=True)
@@ -100,8 +94,7 @@ def _hostfile(plan: Plan) -> Exported:
     if differing := sorted({name for host in plan.hosts for name in _differing(first, host)}):
         return Exported(hostfile, (*notes, f"no mpirun.sh: the hosts differ in {', '.join(differing)}"))
     env = {**first.env, "MASTER_ADDR": plan.master, "MASTER_PORT": str(plan.profile.launch.ports[0])}
-    mapped = " ".join(f"{name}=${theirs}" for name, theirs in _OMPI.items())
-    inner = f"{_prelude(first)}{_interface(plan, first)}export {mapped}\nexec {_rank_command(plan, first)}"
+    inner = f"{_prelude(first)}{_interface(plan, first)}export {NUMBERS_OF_OPEN_MPI}\nexec {_rank_command(plan, first)}"
     words = ["mpirun", "--hostfile", "hostfile", "-np", str(plan.world_size), "--bind-to", "none"]
     words += [word for name in env for word in ("-x", name)]
     command = f"{' '.join(words)} bash -c {quote(inner)}"
