@@ -124,9 +124,9 @@ def amount(number_of: int, noun: str) -> str:
 
 def each_once(said: Iterable[tuple[str | None, _Said]]) -> Iterator[tuple[str, _Said]]:
     """Merge equal items of several hosts: yield (host names such as `node1, node2` or "", item)."""
-    hosts: dict[_Said, list[str]] = {}
+    hosts: dict[_Said, dict[str, None]] = {}
     for host, what in said:
-        hosts.setdefault(what, []).extend([host] if host else [])
+        hosts.setdefault(what, {}).update({host: None} if host else {})
     for what, names in hosts.items():
         yield ", ".join(names), what
 

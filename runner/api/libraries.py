@@ -467,8 +467,8 @@ def keep_key(hosts: Sequence[str], key: str, environ: Mapping[str, str] = os.env
     path = Path(environ.get("DISTTUI_SSH_CONFIG") or Path.home() / ".ssh/config")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f'\nHost {" ".join(hosts)}\n    IdentityFile "{file}"\n')
+        with path.open("a", encoding="utf-8") as config:
+            config.write(f'\nHost {" ".join(hosts)}\n    IdentityFile "{file}"\n')
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", place=str(path)) from None
     return path

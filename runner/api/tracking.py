@@ -152,7 +152,7 @@ class LogTrial:
         except OSError as error:
             raise InputError(f"{error.strerror}", place=f"{self._path}") from None
         except MalformedFileError as error:
-            cure = f"{amount(self.matched, self.unit)} before it can be read."
+            cure = f"The {amount(self.matched, self.unit)} before this can be read."
             raise InputError(str(error), cure, place=f"{self._path}") from None
 
     def _log(self, reader: Reader) -> Iterator[tuple[int, Record]]:

@@ -278,7 +278,7 @@ def _unasked(one: Standing) -> str:
         )
     if one.state == "ended":
         return f"rank {one.rank} on {one.host} has ended"
-    return f"rank {one.rank} on {one.host} does not answer: {one.note or 'no reason known'}"
+    return f"no stack of rank {one.rank} on {one.host}: {one.note or 'no reason known'}"
 
 
 def _computes(child: ChildStack) -> bool:

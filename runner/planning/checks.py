@@ -129,7 +129,7 @@ IDS: Mapping[str, str] = {
     "network.latency": "pairs of hosts that are far slower than the others",
     "network.port": "a free port of launch.ports",
     "network.fabric": "InfiniBand and RoCE ports that are down",
-    "plan": "everything that `profile plan` checks before a start",
+    "plan": "what `profile plan` checks before a start, and the folder of job.sync",
     "train.start": "whether a run of the plan starts and ends (train.*: with --train)",
     "train.silent": "hosts that block the measurement",
     "train.results": "world size; all_reduce, all_gather, reduce_scatter and broadcast",

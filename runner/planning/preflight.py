@@ -196,8 +196,8 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
     name = host.name
     if not has_environment(profile, profile.hosts[host.node_rank]):
         assert profile.job.environment
-        what = f"the environment of {profile.job.environment.source} is not built yet"
-        yield Finding("warning", name, what, "The start builds it, and checks its torch")
+        what = f"the environment of {profile.job.environment.source} was not found"
+        yield Finding("warning", name, what, "The start builds it if needed, and checks its torch")
     elif python is None and profile.hosts[host.node_rank].python:
         why = _uninspected(host, facts)
         what = f"{host.python} {'does not exist' if '/' in host.python else 'is not in PATH'}"
@@ -256,7 +256,7 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
     elif no_cuda := list(_no_cuda(host.name, python)):
         yield from no_cuda
     elif host.num_processes > len(host.gpus or ()):
-        what = f"num_processes is {host.num_processes}, but the run has {amount(len(host.gpus or ()), 'GPU')}"
+        what = f"num_processes is {host.num_processes}, but the run has {amount(len(host.gpus or ()), 'GPU')} here"
         cure = "Lower num_processes, or extend `gpus`: nccl needs one GPU per process"
         most = len(listed or facts.gpus)  # others may use some of them now
         asking = ("num_processes", "gpus", "backend") if host.num_processes > most else ()
@@ -297,12 +297,12 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
     given = profile.hosts[host.node_rank]
     quota = given.quota
     if quota is not None and len(host.gpus or ()) > quota:
-        what = f"this run uses {len(host.gpus or ())} GPUs, but the host's `quota` is {quota} per user"
+        what = f"this run uses {len(host.gpus or ())} GPUs here, but the host's `quota` is {quota} per user"
         cure = "Use fewer with `gpus` or num_processes"
         yield Finding("error", host.name, what, cure, ("num_processes", "gpus", "quota"))
     elif _is_over(quota, host, facts) or (any_gpu and free_gpus(facts) and not offered_gpus(given, facts, (0, 1))):
         own = ", ".join(map(str, facts.own_gpus))
-        what = f"this run would exceed the `quota` of {quota} GPUs per user: you already hold {own}"
+        what = f"this run would exceed the `quota` of {amount(quota or 0, 'GPU')} per user: you already hold {own}"
         cure = "Wait (`disttui run --when-free`), free some (`disttui stop`, `disttui lease release`), or use fewer"
         yield Finding("error", host.name, what, cure)
     elif quota is not None and not host.gpus and facts.own_cpu_runs >= quota:

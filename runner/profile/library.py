@@ -259,7 +259,7 @@ def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library
         if library.name == name:
             return library
     names = [one.name for one in known]
-    raise InputError(f"library {printable(name) or repr(name)} not found", _cure(name, names, names))
+    raise InputError(f"library {printable(name) or repr(name)} not found", _cure(name, names, names, "libraries"))
 
 
 def library_of(path: Path, environ: Mapping[str, str] = os.environ, *, as_given: bool = False) -> Library | None:
@@ -369,10 +369,10 @@ def _what_is(path: Path) -> Literal["file", "folder", "link", ""]:
         return ""
 
 
-def _cure(word: str, known: list[str], profiles: Sequence[str]) -> str:
-    """Suggest the nearest of the `known` names, else list up to ten `profiles`."""
+def _cure(word: str, known: list[str], listed: Sequence[str], kind: str = "profiles") -> str:
+    """Suggest the nearest of the `known` names, else list up to ten of a kind."""
     suffix = next((each for each in (".py", *SUFFIXES) if word.endswith(each)), "")
     stems = {each.removesuffix(suffix): each for each in reversed(known)}  # a shared suffix is not a similarity
     if meant := stems.get(near(word.removesuffix(suffix), list(stems)) or ""):
         return f"Did you mean {printable(meant)}?"
-    return f"Known profiles: {printable(', '.join(profiles[:10]))}." if profiles else ""
+    return f"Known {kind}: {printable(', '.join(listed[:10]))}." if listed else ""

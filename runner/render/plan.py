@@ -86,7 +86,7 @@ def _host(plan: Plan, host: HostPlan) -> Iterator[str]:
     for name in own:
         yield f"  {name:<15} {clean(host.reasons[name])}"
     if len(own) < len(names):
-        yield f"  {'otherwise':<15} as {first.name}"
+        yield f"  {'otherwise' if own else 'everything':<15} as {first.name}"
     # Not indented, so that line breaks inside arguments can be copied unchanged.
     yield from ("", shell_command(plan, host))
 

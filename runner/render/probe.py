@@ -93,10 +93,9 @@ def _details(facts: HostFacts, with_address: bool) -> Iterator[str]:
     if not chosen:
         others = [one for one in facts.interpreters if one.torch]
         looked = ", ".join(one.path for one in facts.interpreters if not one.torch)
-        cure = "To use one of these, set it in the profile:" if others else "Set `python: PATH` to one that has it."
+        named = " or ".join(f"{one.path} (torch {one.torch})" for one in others)
+        cure = f"Set `python` in the profile to {named}." if named else "Set `python: PATH` to one that has it."
         yield clean(f"no torch in {looked or 'any Python'}. {cure}")
-        for one in others:
-            yield clean(f"python: {one.path}  # torch {one.torch}")
     for item in chosen:
         known = {"Python": item.version, "torch": item.torch, "CUDA": item.cuda, "NCCL": item.nccl}
         parts = [item.path, *(f"{name} {version}" for name, version in known.items() if version)]

@@ -26,7 +26,7 @@ def test_runs_are_interleaved_and_warm_ups_do_not_count() -> None:
     assert done.interval() == (1.5, 1.5)
 
 
-def test_interval_covers_the_ratio_and_narrows_with_more_figures() -> None:
+def test_interval_covers_the_ratio_and_narrows() -> None:
     """More figures of the same spread say more; the same figures say the same."""
     few = Comparison("x", "s", (0.9, 1.0, 1.1, 1.0, 1.2), (1.0, 0.8, 1.1, 1.0, 0.9))
     many = Comparison("x", "s", few.subject * 20, few.yardstick * 20)

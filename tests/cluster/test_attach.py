@@ -70,7 +70,7 @@ def host_files(me: User, run: str, node: int) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name not in skipped}
 
 
-def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., User]) -> None:
+def test_detached_run_is_shown_in_full_from_elsewhere(user: Callable[..., User]) -> None:
     me = user(3)
     run = detached(me)
     you = elsewhere(me)
@@ -149,7 +149,7 @@ def test_stopped_from_elsewhere_through_any_host(user: Callable[..., User]) -> N
     assert "■ stopped" in typed(me, "ps")
 
 
-def test_a_big_log_is_attached_to_at_its_end_and_fetched_when_asked(user: Callable[..., User]) -> None:
+def test_big_log_shows_its_tail_and_is_fetched_on_request(user: Callable[..., User]) -> None:
     me = user(1)
     run = detached(me, "100")
     you = elsewhere(me)
@@ -167,7 +167,7 @@ def test_a_big_log_is_attached_to_at_its_end_and_fetched_when_asked(user: Callab
     assert held.read_bytes() == (me.cluster[0].home / ".disttui/runs" / run / "0/attempt-1/rank-0.log").read_bytes()
 
 
-def test_supervisors_killed_are_put_in_order_by_a_stop(user: Callable[..., User]) -> None:
+def test_stop_cleans_up_after_killed_supervisors(user: Callable[..., User]) -> None:
     """Warden and supervisor killed: a read-only view leaves things as they are, a stop ends what is left."""
     me = user(1)
     run = detached(me)
@@ -197,7 +197,7 @@ def test_a_host_that_is_gone_for_good_is_one_clear_line(user: Callable[..., User
     assert "node2" in typed(me, "runs show", run)
 
 
-def test_of_runs_in_line_on_hosts_with_clocks_an_hour_apart_the_one_that_is_moved_to_the_front_begins_first(
+def test_queue_order_holds_with_clocks_an_hour_apart(
     user: Callable[..., User],
 ) -> None:
     me = user(2, clock_offset={"node1": 3600})

@@ -157,7 +157,7 @@ def test_reboot_keeps_the_home(cluster: Make) -> None:
     assert _ssh(one, host, "cat /proc/sys/kernel/random/boot_id") != boot_id
 
 
-def test_restart_sshd_keeps_sessions_and_drop_sessions_ends_them(cluster: Make) -> None:
+def test_restart_sshd_keeps_sessions_drop_sessions_ends_them(cluster: Make) -> None:
     """As on a real machine: the restart is for new logins only."""
     one = cluster(1)
     [host] = one.hosts

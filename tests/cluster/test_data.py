@@ -57,7 +57,7 @@ def served(me: User, folder: Path) -> Iterator[tuple[str, list[str]]]:
     server.server_close()
 
 
-def test_data_of_the_viewer_is_sent_once_and_then_what_has_changed(user: Callable[..., User]) -> None:
+def test_viewer_data_is_sent_once_and_then_only_changes(user: Callable[..., User]) -> None:
     me = user(2)
     source = me.home / "set"
     (source / "a").mkdir(parents=True)
@@ -141,7 +141,7 @@ def test_an_address_is_fetched_by_one_host_and_checked(user: Callable[..., User]
     assert "s3:// needs s5cmd or aws, which this host lacks" in typed(me, "run", no_tool, code=3)
 
 
-def test_a_killed_viewer_leaves_the_old_data_and_what_has_arrived(user: Callable[..., User]) -> None:
+def test_killed_viewer_leaves_old_data_and_received_parts(user: Callable[..., User]) -> None:
     me = user(2)
     source = me.home / "tokens.bin"
     source.write_bytes(old := os.urandom(1 << 20))
@@ -163,7 +163,7 @@ def test_a_killed_viewer_leaves_the_old_data_and_what_has_arrived(user: Callable
     assert [list(path.iterdir()) for path in parts] == [[], []]
 
 
-def test_nothing_else_is_replaced_and_a_full_disk_is_told_before(user: Callable[..., User]) -> None:
+def test_foreign_files_are_kept_and_a_full_disk_is_reported(user: Callable[..., User]) -> None:
     me = user(2)
     source = me.home / "tokens.bin"
     source.write_bytes(os.urandom(3 << 20))

@@ -64,7 +64,7 @@ def test_hosts_get_the_environment_from_the_viewer_and_reuse_it(user: Callable[.
         assert len(found) == 1, found
 
 
-def test_hosts_without_an_index_get_wheels_that_the_viewer_downloads(user: Callable[..., User]) -> None:
+def test_hosts_without_an_index_get_wheels_from_the_viewer(user: Callable[..., User]) -> None:
     me = user(2)
     folder = project(me)
     (folder / "train.py").write_text("".join(_TRAIN.splitlines(keepends=True)[:3]))

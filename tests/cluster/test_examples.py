@@ -40,7 +40,7 @@ def me(requires_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
         ("lightning", 2, r"Epoch .*loss=([\d.]+)", 60, None),
     ],
 )
-def test_an_example_trains_on_two_hosts_and_goes_on_from_its_checkpoint(
+def test_example_trains_on_two_hosts_and_resumes(
     me: User, name: str, processes: int, printed: str, steps: int, goes_on: tuple[int, int] | None
 ) -> None:
     """From the newest one that all hosts have in full: of Accelerate's third, one has a part.

@@ -100,7 +100,7 @@ def _typed(me: User, env: Mapping[str, str], *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_secret_is_in_the_environment_of_its_ranks_and_nowhere_else(
+def test_secrets_are_only_in_the_environment_of_their_ranks(
     cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     home = tmp_path / "home"

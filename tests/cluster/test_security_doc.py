@@ -60,7 +60,7 @@ def reached(source: ClusterHost, target: ClusterHost, user: str = "") -> list[in
     return [int(port) for port in source.run(shlex.join(words), check=True).stdout.split()]
 
 
-def test_the_firewall_lines_keep_strangers_out_and_let_the_run_go_on(user: Callable[..., User]) -> None:
+def test_firewall_rules_block_strangers_but_not_the_run(user: Callable[..., User]) -> None:
     me = user(3)
     one, two, stranger = me.cluster.hosts
     match = re.search(r"```nft\n(.*?)```", _PAGE.read_text(), re.DOTALL)

@@ -54,7 +54,7 @@ def left(child: pexpect.spawn, line: str) -> int:
     return int(child.exitstatus)
 
 
-def test_a_shell_is_where_its_rank_is_and_no_part_of_the_run(user: Make) -> None:
+def test_shell_opens_beside_its_rank_but_outside_the_run(user: Make) -> None:
     me = user(2)
     (me.cluster.shared / "work here").mkdir()
     profile = me.profile(

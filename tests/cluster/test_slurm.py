@@ -199,7 +199,7 @@ def test_a_run_is_looked_at_and_stopped_from_elsewhere(slurm: Slurm, me: User) -
     assert running.wait() == 130, running.stderr
 
 
-def test_a_job_that_somebody_cancels_has_been_stopped_by_slurm(slurm: Slurm, me: User) -> None:
+def test_cancelled_job_is_reported_as_stopped_by_slurm(slurm: Slurm, me: User) -> None:
     """scancel asks every process of the job to end: the story is that of a stop, not of ranks that die."""
     script = me.script(_SLEEPS)
     running = me.start(_profile(me, {"script": str(script)}))
@@ -210,7 +210,7 @@ def test_a_job_that_somebody_cancels_has_been_stopped_by_slurm(slurm: Slurm, me:
     assert "failed" not in running.stderr
 
 
-def test_a_link_that_breaks_during_the_submission_leads_to_no_second_job(
+def test_link_lost_during_submission_causes_no_second_job(
     slurm: Slurm, me: User, tmp_path: Path
 ) -> None:
     """The request is repeated on a new link, whether the first has got as far as noting the job's id or not."""
@@ -230,14 +230,14 @@ def test_a_link_that_breaks_during_the_submission_leads_to_no_second_job(
     assert [slurm.ask("squeue", "-h", "-n", run, "-o", "%A")] == [jobs[0]] == [jobs[1]] == [jobs[2]]
 
 
-def test_nodes_that_do_not_see_the_run_folder_are_named_as_the_cause(slurm: Slurm, me: User) -> None:
+def test_run_folder_invisible_to_nodes_is_named_as_the_cause(slurm: Slurm, me: User) -> None:
     """/root is each host's own here, so that the nodes have no such folder."""
     launch = {"launcher": "slurm", "run_dir": "~/runs"}
     running = _run(me, _profile(me, {"command": ["true"]}, launch=launch), code=1)
     assert "cannot see /root/runs/" in running.stderr and "set launch.run_dir" in running.stderr
 
 
-def test_what_slurm_refuses_is_told_in_its_words(slurm: Slurm, me: User) -> None:
+def test_slurm_refusal_is_quoted(slurm: Slurm, me: User) -> None:
     """A partition that there is not: exit code 3 and no run left behind."""
     running = _run(me, _profile(me, {"command": ["true"]}, slurm={"partition": "nowhere"}), code=3)
     assert "node1: sbatch: invalid partition specified: nowhere" in running.stderr
@@ -253,7 +253,7 @@ def test_a_job_that_can_never_start_says_why(slurm: Slurm, me: User) -> None:
     slurm.wait_for(lambda: not slurm.jobs())
 
 
-def test_a_host_without_slurm_is_no_login_node(slurm: Slurm, me: User) -> None:
+def test_host_without_slurm_is_not_a_login_node(slurm: Slurm, me: User) -> None:
     """The check before the launch says so; the plan shows the script."""
     profile = _profile(me, {"command": ["true"]}, slurm={"nodes": 2, "options": ["--mem=1G"], "partition": "debug"})
     plan = typed(me, "profile plan", profile)

@@ -97,7 +97,7 @@ def test_ctrl_c_on_a_terminal_then_again(user: Callable[..., User]) -> None:
 
 
 @pytest.mark.parametrize("end", ["hang up", "SIGKILL"])
-def test_the_run_goes_on_without_its_viewer(user: Callable[..., User], end: str) -> None:
+def test_run_continues_without_its_viewer(user: Callable[..., User], end: str) -> None:
     """A terminal that is closed leaves the run alone, and so does a viewer that is killed."""
     me = user(2)
     command = me.command("run", me.profile({"script": str(me.script(_SHORT))}))

@@ -75,7 +75,7 @@ def versions(said: str) -> set[str]:
     return set(re.findall(r"rank \d attempt \d version \d", said))
 
 
-def test_a_folder_of_the_viewer_trains_and_an_edit_sends_one_file(user: Callable[..., User]) -> None:
+def test_synced_folder_trains_and_an_edit_sends_one_file(user: Callable[..., User]) -> None:
     me = user(2)
     profile = me.profile({"script": "train.py", "sync": {"from": str(project(me, 1))}})
     before = [received(host) for host in me.cluster.hosts]
@@ -151,7 +151,7 @@ def test_new_bytes_cross_the_uplink_once(user: Callable[..., User]) -> None:
     assert 12 << 20 < left(me) - since < 16 << 20, "with the node program and the start itself"
 
 
-def test_hosts_that_do_not_reach_each_other_are_served_by_the_viewer(user: Callable[..., User]) -> None:
+def test_hosts_cut_off_from_each_other_get_code_from_viewer(user: Callable[..., User]) -> None:
     me = user(3)
     folder = project(me, 1)
     (folder / "weights.bin").write_bytes(os.urandom(12 << 20))

@@ -75,7 +75,7 @@ def test_a_launcher_or_a_rank_is_killed(begin: Begin, who: str, words: str) -> N
 
 
 @pytest.mark.parametrize("by", ["script", "command"])
-def test_an_exception_that_no_rank_reports_is_reported_once_and_last(user: Callable[..., User], by: str) -> None:
+def test_unreported_exception_is_printed_once_and_last(user: Callable[..., User], by: str) -> None:
     """Ranks without instruments, and commands: what their logs end with is held back while they run."""
     me = user(2)
     boom = "        if rank == '1' and step > 9:\n            raise ValueError('boom')\n"
@@ -121,7 +121,7 @@ def test_a_nasty_job(begin: Begin, by: str) -> None:
     fault.whole(fetch=False)
 
 
-def test_a_pid_that_belongs_to_somebody_else_by_now(begin: Begin) -> None:
+def test_process_that_reuses_a_supervisor_pid_is_left_alone(begin: Begin) -> None:
     """A supervisor's pid was given anew: its run is lost all the same, and the stranger is left alone."""
     fault = begin(1)
     host, me = fault.hosts[0], fault.me

@@ -100,7 +100,7 @@ def test_the_line_of_the_palette_says_what_it_finds(tmp_path: Path) -> None:
     kit.play(tmp_path, play)
 
 
-def test_the_palette_offers_themes_each_shown_before_it_is_chosen(tmp_path: Path) -> None:
+def test_palette_previews_themes_and_saves_the_chosen_one(tmp_path: Path) -> None:
     """Escape leaves the colours as they were; what is chosen is there at the next start."""
     environ = kit.environ(tmp_path)
 
@@ -191,7 +191,7 @@ def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)])
-def test_words_of_a_host_are_shown_with_its_question(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_messages_of_a_host_are_shown_with_its_question(tmp_path: Path, size: tuple[int, int]) -> None:
     """However long they are, the input stays in sight; a password is shared only by a key that no typing holds."""
     answers: list[object] = []
 

@@ -140,7 +140,7 @@ def test_it_is_quiet_while_nothing_happens(tmp_path: Path) -> None:
         assert shown.read(10.0) == 0
 
 
-def test_a_crash_restores_the_terminal_and_tells_how_to_go_on(tmp_path: Path) -> None:
+def test_a_crash_restores_the_terminal_and_names_attach(tmp_path: Path) -> None:
     code = (
         "import os\nfrom disttui.tui.app import DisttuiApp\n"
         "class Broken(DisttuiApp):\n"
@@ -274,7 +274,7 @@ def test_the_sandbox_ends_after_its_terminal_has_gone(tmp_path: Path) -> None:
         shown.child.wait()
 
 
-def test_a_thread_that_waits_for_a_dead_host_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_hanging_thread_does_not_delay_quitting(tmp_path: Path) -> None:
     code = (
         "import time, disttui.tui.startup\n"
         "from disttui.runner.cli.process import run\nfrom disttui.tui.home.screen import HomeScreen\n"

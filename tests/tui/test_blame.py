@@ -92,7 +92,7 @@ def segments(pilot: Pilot[None], screen: RunScreen, words: str) -> list[Segment]
 
 
 @asynchronous
-async def test_the_log_marks_who_failed_and_w_goes_to_the_line_in_which_it_did(tmp_path: Path) -> None:
+async def test_log_marks_the_culprit_and_w_jumps_to_its_error_line(tmp_path: Path) -> None:
     async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path) as (pilot, screen):
         await pilot.press("end")
         await until(pilot, lambda: "node1:2✗│ bye" in shown(pilot))
@@ -109,7 +109,7 @@ async def test_the_log_marks_who_failed_and_w_goes_to_the_line_in_which_it_did(t
 
 
 @asynchronous
-async def test_a_rank_that_others_wait_for_is_awaited_in_ranks_hosts_and_log(tmp_path: Path) -> None:
+async def test_a_blocking_rank_is_marked_in_ranks_hosts_and_log(tmp_path: Path) -> None:
     async with opened("replay", str(stalled(tmp_path / "run-1")), tmp_path) as (pilot, _):
         await pilot.press("end")
         await until(pilot, lambda: "▲ 1 blocking" in shown(pilot))

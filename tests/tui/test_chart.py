@@ -59,7 +59,7 @@ def test_a_full_aggregate_keeps_its_lows_and_highs(ranks: int, steps: int, limit
     assert abs(column.mean - (ranks - 1) / 2) < 1e-4
 
 
-def test_a_rank_that_lags_finds_its_samples_after_neighbours_were_merged() -> None:
+def test_a_lagging_rank_finds_its_samples_after_a_merge() -> None:
     aggregate = Aggregate(8)
     for step in range(20):
         aggregate.put(float(step), float(step), step)
@@ -96,7 +96,7 @@ def test_ranks_of_one_step_are_one_sample_of_the_aggregate() -> None:
     assert column == Bucket(100.0, 103.0, 101.5)
 
 
-def test_a_late_viewer_gets_one_rank_after_another_and_draws_them_as_one() -> None:
+def test_ranks_read_one_after_another_are_drawn_as_one_line() -> None:
     """In the order of the mirror's files: whole stories, longer than the samples that stay open."""
     history = MetricHistory(3)
     for rank in range(3):
@@ -111,7 +111,7 @@ def test_a_late_viewer_gets_one_rank_after_another_and_draws_them_as_one() -> No
     assert len(history.all["loss"]) == 500
 
 
-def test_old_values_of_progress_bars_are_not_drawn_at_the_present() -> None:
+def test_values_without_steps_are_drawn_at_their_own_time() -> None:
     """A bar has no step in each line; a late viewer reads the whole story of one rank after the other."""
     history = MetricHistory(3)
     for rank in range(3):
@@ -128,7 +128,7 @@ def test_nothing_after_the_cursor_is_drawn() -> None:
     assert columns[5:] == [None] * 5
 
 
-def test_what_is_no_finite_number_is_left_out() -> None:
+def test_values_that_are_not_finite_numbers_are_skipped() -> None:
     history = MetricHistory(1)
     for value in ("nan", None, True, [1]):
         history.metrics(0.0, 1, 0, {"t": 0, "step": 1, "loss": value})
@@ -274,7 +274,7 @@ async def test_several_lines_have_a_legend_in_their_colours() -> None:
 
 
 @asynchronous
-async def test_before_it_is_known_when_the_run_began_no_time_axis_begins_in_1970() -> None:
+async def test_no_time_axis_begins_in_1970_before_the_start_is_known() -> None:
     """A host's metrics and telemetry may come before the first event is read."""
     chart, load, history, now = Chart(0), LoadPane(), MetricHistory(2), 1_790_000_000.0
     for second in range(100):
@@ -322,7 +322,7 @@ async def test_a_flat_chart_with_a_value_in_its_title_has_a_line() -> None:
 
 
 @asynchronous
-async def test_before_the_first_value_of_a_replay_a_chart_has_no_scale() -> None:
+async def test_a_replay_chart_has_no_scale_before_its_first_value() -> None:
     chart = Chart(0)
     async with text_of(chart, (60, 12)) as (pilot, text):
         chart.show(snapshot_of(filled(), now=-1.0))
@@ -378,7 +378,7 @@ def restarted(ranks: int = 2) -> MetricHistory:
 
 
 @asynchronous
-async def test_left_and_right_move_a_cursor_that_says_the_values_of_its_step() -> None:
+async def test_arrow_keys_move_a_cursor_that_shows_its_step_values() -> None:
     chart = Chart(0)
     async with text_of(chart, (100, 14)) as (pilot, text):
         chart.show(snapshot_of(restarted()))
@@ -401,7 +401,7 @@ async def test_left_and_right_move_a_cursor_that_says_the_values_of_its_step() -
 
 
 @asynchronous
-async def test_the_pointer_says_the_values_under_it_and_a_click_keeps_them() -> None:
+async def test_hovering_shows_values_and_a_click_pins_them() -> None:
     chart = Chart(0)
     async with text_of(chart, (100, 14)) as (pilot, text):
         chart.show(snapshot_of(filled()))
@@ -418,7 +418,7 @@ async def test_the_pointer_says_the_values_under_it_and_a_click_keeps_them() -> 
 
 
 @asynchronous
-async def test_no_value_is_said_of_an_outage() -> None:
+async def test_an_outage_shows_no_value() -> None:
     chart, history = Chart(0), MetricHistory(1)
     for second in (*range(40), *range(80, 100)):
         history.metrics(second, 1, 0, {"t": second, "step": second, "loss": 3.0})
@@ -431,7 +431,7 @@ async def test_no_value_is_said_of_an_outage() -> None:
 
 
 @asynchronous
-async def test_by_step_every_attempt_is_a_line_from_its_own_first_step_on() -> None:
+async def test_by_step_each_attempt_begins_at_its_own_first_step() -> None:
     chart, history = Chart(0), restarted(1)
     async with text_of(chart, (100, 14)) as (pilot, text):
         chart.show(snapshot_of(history))

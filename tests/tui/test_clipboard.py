@@ -50,7 +50,7 @@ def test_a_native_tool_that_fails_is_passed_over(environ: dict[str, str], tmp_pa
     assert "xsel" in terminal.copy("x", {**environ, "DISPLAY": ":0"}).words
 
 
-def test_a_native_tool_that_hangs_holds_nobody_up(
+def test_a_native_tool_that_hangs_is_passed_over(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "_PATIENCE", 0.3)

@@ -84,7 +84,7 @@ def test_a_run_whose_hosts_are_silent_is_as_old_as_it_is(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("lie", [_YEAR_9999, -1.0, 1e300])
-def test_a_host_that_lies_about_its_time_does_not_move_the_beginning(tmp_path: Path, lie: float) -> None:
+def test_a_false_host_clock_does_not_move_the_start_of_the_run(tmp_path: Path, lie: float) -> None:
     began = time.time() - 30
     seen = _seen(tmp_path, [*_told(1, lie, 2), *_told(0, began, 30), _clock(1, began, 0.0), *_told(1, lie, 2)])
     assert seen.began == began

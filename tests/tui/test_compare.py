@@ -60,7 +60,7 @@ def test_marked_runs_are_overlaid_and_the_best_is_marked(tmp_path: Path, size: t
     kit.play(tmp_path, look, size=size)
 
 
-def test_lines_carry_letters_where_there_are_no_colours_and_only_ascii(tmp_path: Path) -> None:
+def test_lines_carry_letters_in_ascii_without_colours(tmp_path: Path) -> None:
     _sweep(tmp_path)
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
@@ -87,7 +87,7 @@ def test_keys_change_axis_scale_and_smoothing(tmp_path: Path) -> None:
     kit.play(tmp_path, press, size=(120, 35))
 
 
-def test_a_value_that_only_one_of_three_does_not_share_is_shown_of_all(tmp_path: Path) -> None:
+def test_a_value_that_differs_in_one_run_is_shown_for_all(tmp_path: Path) -> None:
     _sweep(tmp_path, ("1e-4", "1e-4", "1e-3"))
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:

@@ -86,7 +86,7 @@ def test_a_key_without_a_value_counts_as_not_given(tmp_path: Path, text: str) ->
     assert load_settings(_write(tmp_path, text)) == Settings()
 
 
-def test_a_wrong_library_in_the_config_is_reported_and_the_runs_are_listed(tmp_path: Path) -> None:
+def test_a_wrong_library_is_reported_and_runs_are_still_listed(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
     environ = _write(tmp_path, "libraries: [team]\n")
 
@@ -149,7 +149,7 @@ def test_a_change_of_one_key_leaves_the_words_of_the_others(tmp_path: Path, text
     assert now.replace("theme: nord\n", "").replace(", theme: nord", "") == text
 
 
-def test_a_config_that_cannot_be_changed_key_by_key_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_config_not_editable_by_key_is_left_unchanged(tmp_path: Path) -> None:
     for text in ("a: &a {theme: x}\n<<: *a\n", "[]\n"):
         environ = _write(tmp_path, text)
         with pytest.raises(InputError, match=r"config\.yaml"):
@@ -158,14 +158,14 @@ def test_a_config_that_cannot_be_changed_key_by_key_is_left_as_it_is(tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["~\n", "# mine\nnull # none\n", "--- Null", "# only words\n", "---\n~\n"])
-def test_a_config_that_holds_nothing_gains_a_key_and_keeps_its_comments(tmp_path: Path, text: str) -> None:
+def test_an_empty_config_gains_a_key_and_keeps_its_comments(tmp_path: Path, text: str) -> None:
     environ = _write(tmp_path, text)
     change_config(environ, lambda _: {"theme": "nord"})
     now = config_file(environ).read_text()
     assert load_settings(environ).theme == "nord" and now.count("#") == text.count("#")
 
 
-def test_another_user_who_locks_the_folder_of_the_config_delays_no_change(
+def test_a_lock_on_the_config_folder_does_not_delay_a_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("disttui.runner.profile.save._PATIENCE", 0.1)
@@ -204,7 +204,7 @@ def test_a_new_config_is_the_users_alone_whatever_the_umask(tmp_path: Path) -> N
     assert stat.S_IMODE(config_file(environ).stat().st_mode) == 0o600
 
 
-def test_a_theme_that_cannot_be_remembered_is_said_and_under_read_only_none_is(tmp_path: Path) -> None:
+def test_a_theme_that_cannot_be_saved_is_reported(tmp_path: Path) -> None:
     environ = _write(tmp_path, "theme: nord\n")
 
     async def choose(app: Doors, pilot: Pilot[None]) -> None:

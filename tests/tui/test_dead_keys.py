@@ -115,7 +115,7 @@ def test_the_wizard_shows_no_dead_key(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("row", ["total", "master"])
-def test_a_value_of_the_whole_run_that_is_not_chosen_there_says_where_it_is(
+def test_whole_run_values_set_elsewhere_show_no_dead_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
     record(monkeypatch, HOSTS)

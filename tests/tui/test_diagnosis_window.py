@@ -16,7 +16,7 @@ from tests.tui.widget_kit import asynchronous
 
 
 @asynchronous
-async def test_another_start_of_the_app_shows_what_was_said_also_where_no_host_answers(tmp_path: Path) -> None:
+async def test_an_earlier_diagnosis_is_shown_when_no_host_answers(tmp_path: Path) -> None:
     folder = stalled(tmp_path / "disttui" / "runs" / "run-1")
     keep(
         folder,

@@ -131,7 +131,7 @@ def _marked(shown: str) -> list[tuple[int, str]]:
     return [(y, line[1:-1].rstrip()) for y, line in enumerate(shown.splitlines()) if line[0] in "▌┃"]
 
 
-def test_what_is_refused_is_asked_for_again_when_the_first_line_is_reached_again(tmp_path: Path) -> None:
+def test_refused_lines_are_requested_again_at_the_first_line(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.steps(0, 200)
     _held_from(writer, 0, 4000)

@@ -103,7 +103,7 @@ def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) 
     assert third.resume_from == f"~/.disttui/runs/{second.run}/checkpoints"
 
 
-def test_a_failed_run_opens_the_editor_at_its_line_and_copies_its_story(tmp_path: Path) -> None:
+def test_a_failed_run_opens_its_line_and_copies_its_summary(tmp_path: Path) -> None:
     code = tmp_path / "train.py"
     code.write_text('x = 1\n\nraise ValueError("no such token")\n')
     _failed(tmp_path, code)
@@ -155,7 +155,7 @@ def test_the_editor_is_opened_at_the_line(tmp_path: Path, editor: str, words: li
 
 
 @asynchronous
-async def test_the_dashboard_of_a_rerun_replaces_that_of_the_run_before(tmp_path: Path) -> None:
+async def test_a_rerun_replaces_the_dashboard_of_its_original(tmp_path: Path) -> None:
     for run in ("run-1", "run-2"):
         write(tmp_path / "data" / "disttui" / "runs" / run, hosts=1, per_host=1, steps=5)
     with patch.dict(os.environ, environ(tmp_path)):

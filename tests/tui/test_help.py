@@ -29,7 +29,7 @@ def _opened(app: App[None]) -> bool:
     return isinstance(app.screen, HelpScreen) and app.screen._compositor.size == app.size
 
 
-def test_the_keys_of_the_pane_with_the_cursor_come_first_and_a_key_with_two_meanings_says_so(tmp_path: Path) -> None:
+def test_help_lists_focused_pane_first_and_flags_shared_keys(tmp_path: Path) -> None:
     @asynchronous
     async def play() -> None:
         async with kit.replayed(tmp_path, (110, 90)) as (app, pilot, screen):
@@ -143,7 +143,7 @@ async def _help(pilot: Pilot[None], key: str = "question_mark") -> str:
     return words
 
 
-def test_a_key_that_the_line_takes_as_text_is_not_listed_and_the_wizards_first_step_is_left_by_esc(
+def test_help_omits_keys_that_the_focused_line_takes_as_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -183,7 +183,7 @@ def test_the_help_of_a_replay_says_what_its_keys_do_there(tmp_path: Path) -> Non
     play()
 
 
-def test_over_a_profile_of_ones_own_the_help_says_that_e_edits_it_and_nothing_else(tmp_path: Path) -> None:
+def test_help_over_an_own_profile_says_that_e_edits_it(tmp_path: Path) -> None:
     kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
 
     async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:

@@ -51,7 +51,7 @@ def test_of_a_newcomer_says_what_to_press(tmp_path: Path) -> None:
     kit.play(tmp_path, look)
 
 
-def test_no_key_of_a_newcomer_leads_to_the_runs_which_are_not_shown(tmp_path: Path) -> None:
+def test_the_runs_key_leads_nowhere_while_no_runs_are_shown(tmp_path: Path) -> None:
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: kit.shows(app, "› 2node"))
         await pilot.press("1")
@@ -69,12 +69,12 @@ def test_no_key_of_a_newcomer_leads_to_the_runs_which_are_not_shown(tmp_path: Pa
         ((None, 1, 2, 3, 4), "auto + 1 + 2 + 3 …"),
     ],
 )  # fmt: skip
-def test_the_processes_of_a_profile_are_what_it_says_of_each_host(counts: tuple[int | None, ...], shown: str) -> None:
+def test_process_counts_of_a_profile_are_summed_over_hosts(counts: tuple[int | None, ...], shown: str) -> None:
     hosts = tuple(f"node{rank}" for rank in range(len(counts)))
     assert rows.processes(ProfileRow("mine", Path("mine.yaml"), "own", hosts, counts)) == shown
 
 
-def test_until_it_has_read_it_says_that_it_reads(tmp_path: Path) -> None:
+def test_home_says_that_it_is_reading_until_it_has_read(tmp_path: Path) -> None:
     async def look() -> None:
         app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
         async with app.run_test(size=(80, 24)) as pilot:
@@ -178,7 +178,7 @@ def test_running_a_profile_asks_first(tmp_path: Path, answer: str, launched: boo
     kit.play(tmp_path, run)
 
 
-def test_stop_is_offered_only_for_what_goes_on(tmp_path: Path) -> None:
+def test_stop_is_offered_only_for_active_runs(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
@@ -243,7 +243,7 @@ def test_filter(tmp_path: Path) -> None:
     kit.play(tmp_path, narrow)
 
 
-def test_titles_count_the_rows_that_a_filter_leaves_and_no_column_goes(tmp_path: Path) -> None:
+def test_titles_count_filtered_rows_and_columns_stay(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     async def narrow(app: Doors, pilot: Pilot[None]) -> None:
@@ -257,7 +257,7 @@ def test_titles_count_the_rows_that_a_filter_leaves_and_no_column_goes(tmp_path:
     kit.play(tmp_path, narrow, size=(80, 24))
 
 
-def test_a_filter_has_a_sign_while_it_is_typed_and_kept_and_the_footer_has_its_keys(tmp_path: Path) -> None:
+def test_a_filter_shows_its_sign_and_the_footer_its_keys(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     async def narrow(app: Doors, pilot: Pilot[None]) -> None:
@@ -287,7 +287,7 @@ def test_when_a_run_began_stands_in_its_row_on_40_columns(tmp_path: Path) -> Non
     kit.play(tmp_path, look, size=(40, 12))
 
 
-def test_a_long_cause_goes_on_beside_its_name_and_the_details_scroll(tmp_path: Path) -> None:
+def test_a_long_cause_wraps_beside_its_name_and_details_scroll(tmp_path: Path) -> None:
     failed(tmp_path)
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
@@ -304,7 +304,7 @@ def test_a_long_cause_goes_on_beside_its_name_and_the_details_scroll(tmp_path: P
     kit.play(tmp_path, look, size=(80, 24))
 
 
-def test_the_cause_of_a_failure_is_seen_in_the_details_on_40_columns(tmp_path: Path) -> None:
+def test_failure_cause_is_visible_in_details_on_40_columns(tmp_path: Path) -> None:
     failed(tmp_path)  # its losses are known, too
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
@@ -314,7 +314,7 @@ def test_the_cause_of_a_failure_is_seen_in_the_details_on_40_columns(tmp_path: P
     kit.play(tmp_path, look, size=(40, 12))
 
 
-def test_what_happens_on_the_disk_appears_by_itself(tmp_path: Path) -> None:
+def test_a_run_that_appears_on_disk_is_listed_automatically(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     async def wait(app: Doors, pilot: Pilot[None]) -> None:
@@ -409,7 +409,7 @@ def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begins", ["queued: ", "in line: "])  # the second: of earlier versions
-def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_path: Path, begins: str) -> None:
+def test_a_queued_run_is_not_running_and_shows_its_reason(tmp_path: Path, begins: str) -> None:
     place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
     spec = json.loads((place / "0" / "spec.json").read_text())
     (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"round": 0}}))
@@ -473,7 +473,7 @@ def test_a_run_took_no_time_while_it_waited_in_a_queue(tmp_path: Path, begins: s
     assert {row.key: row.cells[at] for row in runs(inventory, kit.NOW)} == {"turn-7f3a": "3:10", "batch-91bd": ""}
 
 
-def test_the_loss_of_the_details_is_that_of_the_row_and_says_whose_it_is(tmp_path: Path) -> None:
+def test_details_show_the_loss_of_the_row_and_its_rank(tmp_path: Path) -> None:
     """A host has just told of a later step than its mirror holds."""
     folder = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1, "grace": 1}, ago=900, step=1, loss=4.0)
     path = folder / "0" / "attempt-1" / "rank-0.metrics.jsonl"
@@ -498,7 +498,7 @@ def test_a_loss_of_zero_reads_as_in_the_list_of_runs(tmp_path: Path) -> None:
     kit.play(tmp_path, look)
 
 
-def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(tmp_path: Path) -> None:
+def test_run_details_show_the_loss_curve_and_failure_cause(tmp_path: Path) -> None:
     folder = kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="failed", step=1, loss=4.0)
     metrics = [{"t": 1, "step": step, "loss": 4.0 - step / 100} for step in range(300)]
     path = folder / "0" / "attempt-1" / "rank-0.metrics.jsonl"
@@ -547,7 +547,7 @@ def test_an_example_is_not_offered_to_run(tmp_path: Path) -> None:
     kit.play(tmp_path, look)
 
 
-def test_why_the_hosts_of_a_run_tell_nothing_is_shown(tmp_path: Path) -> None:
+def test_home_shows_why_the_hosts_of_a_run_do_not_answer(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100, heard=90)
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
@@ -571,7 +571,7 @@ def test_the_id_of_a_run_is_never_the_column_that_is_cut(tmp_path: Path) -> None
     kit.play(tmp_path, look, size=(44, 20))
 
 
-def test_running_a_run_once_more_takes_the_profile_that_it_had(tmp_path: Path) -> None:
+def test_a_rerun_uses_the_recorded_profile(tmp_path: Path) -> None:
     """Not the file, which may have changed, or be gone."""
     place = kit.add_run(tmp_path, "pair-91bd", {"ada": 4}, ago=900, heard=100, end="finished")
     known = json.loads((place / "run.json").read_text())
@@ -602,7 +602,7 @@ def test_every_profile_and_host_is_seen_on_40_columns(tmp_path: Path) -> None:
     kit.play(tmp_path, look, size=(40, 12))
 
 
-def test_who_has_profiles_and_no_run_yet_finds_the_cursor_on_them(tmp_path: Path) -> None:
+def test_cursor_starts_on_profiles_while_there_are_no_runs(tmp_path: Path) -> None:
     """And what to press; a first run then takes the cursor."""
     kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
 
@@ -635,7 +635,7 @@ def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) -> Non
     kit.play(tmp_path, look, size=(80, 24))
 
 
-def test_a_question_that_is_longer_than_the_terminal_is_read_by_keys(tmp_path: Path) -> None:
+def test_a_question_taller_than_the_terminal_scrolls_by_keys(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     async def read(app: Doors, pilot: Pilot[None]) -> None:

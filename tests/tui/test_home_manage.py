@@ -68,7 +68,7 @@ def test_runs_are_ordered_by_age_name_state_and_duration(tmp_path: Path) -> None
     kit.play(tmp_path, sort, size=(119, 30))
 
 
-def test_marked_runs_are_tagged_together_and_the_filter_finds_the_tag(tmp_path: Path) -> None:
+def test_marked_runs_are_tagged_together_and_found_by_tag(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
     runs = tmp_path / _RUNS
 
@@ -150,7 +150,7 @@ def test_clean_up_shows_what_is_old_before_it_is_deleted(tmp_path: Path) -> None
     assert new.exists()
 
 
-def test_a_profile_is_edited_and_what_is_wrong_with_it_then_is_shown_with_its_line(tmp_path: Path) -> None:
+def test_errors_in_an_edited_profile_are_shown_with_their_line(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
     path = tmp_path / "config" / "disttui" / "profiles" / "pair.yaml"
     opened: list[Path] = []
@@ -173,7 +173,7 @@ def test_a_profile_is_edited_and_what_is_wrong_with_it_then_is_shown_with_its_li
 
 
 @pytest.mark.git
-def test_a_key_syncs_the_libraries_of_the_team_and_says_what_came(tmp_path: Path) -> None:
+def test_sync_key_updates_team_libraries_and_reports_results(tmp_path: Path) -> None:
     alice = User("alice", tmp_path, bare(tmp_path / "hub.git"))
     alice.sync()
     alice.save("two", "disttui: 1\ndescription: of alice\nhosts: [ada]\njob: {builtin: bytegpt}\n")

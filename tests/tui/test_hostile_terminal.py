@@ -119,7 +119,7 @@ def test_a_replay(tmp_path: Path, size: tuple[int, int]) -> None:
 
 @pytest.mark.slow
 @SIZES
-def test_a_run_that_goes_on(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_a_live_run(tmp_path: Path, size: tuple[int, int]) -> None:
     """Everything comes over links, from hosts that mean harm: the stall's story, the diagnosis, errors in toasts."""
     evil_host.live_run(tmp_path, "evil-0001")
     with _attacked(tmp_path, COMMAND, size=size) as screen:

@@ -40,7 +40,7 @@ async def test_every_host_of_many_can_be_reached_sorted_and_opened(tmp_path: Pat
 
 
 @asynchronous
-async def test_figures_of_a_host_out_of_sight_are_dim_and_have_their_age(tmp_path: Path) -> None:
+async def test_figures_of_an_unseen_host_are_dim_and_show_their_age(tmp_path: Path) -> None:
     state, now = begin("run-1", ("ada", "bob"), (1, 1)), BEGIN + 125
     for node, taken in ((0, now), (1, BEGIN)):
         state = fold(state, node, "telemetry.jsonl", {"t": taken, "cpu": 50.0, "mem_used": 1, "mem_total": 2})

@@ -36,7 +36,7 @@ def _profile(folder: Path) -> Path:
 @pytest.mark.torch
 @pytest.mark.parametrize("hurry", [True, False], ids=["run on home", "launch in the wizard"])
 @asynchronous
-async def test_from_what_was_there_to_the_dashboard_no_other_screen_flashes(
+async def test_no_other_screen_flashes_before_the_dashboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurry: bool
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # its run directories are there
@@ -68,7 +68,7 @@ async def test_from_what_was_there_to_the_dashboard_no_other_screen_flashes(
             assert "unknown" not in hosts and "not seen" not in hosts, frame.text
 
 
-def test_what_keeps_a_run_from_starting_is_shown_and_nothing_starts_by_itself_later(
+def test_a_blocked_start_is_shown_and_does_not_happen_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -94,7 +94,7 @@ def test_what_keeps_a_run_from_starting_is_shown_and_nothing_starts_by_itself_la
     assert not launched
 
 
-def test_the_hosts_that_have_not_answered_stand_over_home_with_a_way_to_the_checks_and_one_back(
+def test_pending_hosts_over_home_lead_to_checks_or_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -157,7 +157,7 @@ def test_enter_alone_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @asynchronous
-async def test_a_second_enter_on_a_profile_that_is_still_being_opened_ends_nothing(
+async def test_a_second_enter_while_a_profile_opens_is_harmless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening = WizardScreen._open

@@ -40,7 +40,7 @@ def _app(fault: Fault, **options: Any) -> DisttuiApp:
     return DisttuiApp(fault.me.environment(), first=First("run", (fault.run,)), ssh_config=config, **options)
 
 
-def test_a_link_that_is_cut_is_reported_and_made_anew(fault: Fault) -> None:
+def test_a_cut_link_is_reported_and_reestablished(fault: Fault) -> None:
     here, second = fault.me.cluster.viewer_address, fault.hosts[1]
 
     @asynchronous
@@ -73,7 +73,7 @@ def _last_of(lines: Any, rank: int) -> str:
     return source.index.path.read_text() if source else ""
 
 
-def test_a_host_that_never_answers_holds_up_nothing_but_its_own_part(fault: Fault) -> None:
+def test_a_silent_host_delays_only_its_own_part(fault: Fault) -> None:
     """Cut off from the beginning: the other host is shown at once, and the app can be left at once."""
     here, second = fault.me.cluster.viewer_address, fault.hosts[1]
     second.cut_viewer(here, True)

@@ -205,7 +205,7 @@ def test_lines_of_two_hosts_are_merged_by_corrected_time(tmp_path: Path) -> None
     assert all_lines(log, range(4)) == [(0, "one"), (1, "one"), (0, "two"), (1, "two")]
 
 
-def test_a_truncated_log_is_a_new_generation_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_truncated_log_starts_a_generation_and_loses_nothing(tmp_path: Path) -> None:
     attempt = tmp_path / "0" / "attempt-1"
     attempt.mkdir(parents=True)
     path = attempt / "rank-0.log"
@@ -224,7 +224,7 @@ def test_a_truncated_log_is_a_new_generation_and_nothing_is_lost(tmp_path: Path)
     assert {text for _, text in all_lines(again, range(len(again.order)))} == {"one", "two", "unfinished", "three"}
 
 
-def test_whether_lines_have_times_is_asked_while_a_host_is_added(tmp_path: Path) -> None:
+def test_line_times_can_be_queried_while_a_host_is_added(tmp_path: Path) -> None:
     """A thread adds the logs that the screen asks about: once in 1,000 looks, the dictionary changed meanwhile."""
     log = LogSources(tmp_path).open()
 

@@ -55,7 +55,7 @@ BAIT = "a" * 60 + " !"
 
 
 @pytest.mark.slow
-def test_an_expression_that_takes_for_ever_holds_up_nobody(writer: Writer) -> None:
+def test_an_endless_expression_is_stopped_and_blocks_nothing(writer: Writer) -> None:
     writer.steps(0, 20)
     writer.write({0: [BAIT]})
 
@@ -169,7 +169,7 @@ def test_many_hits_in_one_chunk(tmp_path: Path) -> None:
     TRIALS.close()
 
 
-def test_an_expression_finds_lines_that_are_longer_than_one_may_be(tmp_path: Path) -> None:
+def test_an_expression_finds_lines_over_the_length_limit(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("short\n" + "x" * (LINE_LIMIT + 5) + "end\nshort\n")
     index = LineIndex(path)
@@ -180,7 +180,7 @@ def test_an_expression_finds_lines_that_are_longer_than_one_may_be(tmp_path: Pat
     TRIALS.close()
 
 
-def test_that_nothing_is_found_is_said_in_40_columns(writer: Writer) -> None:
+def test_no_match_is_reported_in_40_columns(writer: Writer) -> None:
     writer.steps(0, 10)
 
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:

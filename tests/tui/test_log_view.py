@@ -91,7 +91,7 @@ def test_keys_typed_ahead_are_the_prompts(writer: Writer) -> None:
     play(writer, scenario)
 
 
-def test_a_bad_regular_expression_is_said_in_the_prompt(writer: Writer) -> None:
+def test_a_bad_regular_expression_is_reported_in_the_prompt(writer: Writer) -> None:
     writer.steps(0, 5)
 
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
@@ -106,7 +106,7 @@ def test_a_bad_regular_expression_is_said_in_the_prompt(writer: Writer) -> None:
     play(writer, scenario)
 
 
-def test_the_end_of_a_long_pattern_stays_in_sight_when_the_terminal_becomes_narrow(writer: Writer) -> None:
+def test_end_of_a_long_pattern_stays_visible_when_narrowed(writer: Writer) -> None:
     writer.steps(0, 5)
 
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
@@ -312,7 +312,7 @@ def test_a_mirror_that_is_deleted_and_comes_back(writer: Writer) -> None:
     play(writer, scenario)
 
 
-def test_the_log_of_an_attempt_stays_until_the_next_has_printed_something(writer: Writer) -> None:
+def test_an_attempts_log_stays_until_the_next_one_prints(writer: Writer) -> None:
     writer.write({0: ["the last words of attempt one"]})
 
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
@@ -331,7 +331,7 @@ def test_the_log_of_an_attempt_stays_until_the_next_has_printed_something(writer
     play(writer, scenario)
 
 
-def test_levels_are_coloured_where_a_line_has_no_colours_of_its_own(writer: Writer) -> None:
+def test_levels_are_coloured_in_lines_without_own_colours(writer: Writer) -> None:
     said = ["12:01 ERROR no space", "UserWarning: old", "DEBUG shapes", "INFO fine", "\x1b[32mERROR in green\x1b[0m"]
     writer.write({0: [*said, "ValueError: no such token", "no errors here"]})
 

@@ -97,7 +97,7 @@ def test_the_wizard_is_walked_filled_in_and_saved_without_a_key(
     play()
 
 
-def test_the_form_of_a_host_takes_clicks_on_its_ticks_and_its_keys(
+def test_host_form_takes_clicks_on_its_ticks_and_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -145,7 +145,7 @@ def test_every_dialog_is_answered_and_closed_by_a_click(tmp_path: Path) -> None:
     kit.play(tmp_path, play)
 
 
-def test_a_title_takes_the_focus_and_a_double_click_has_the_pane_alone(tmp_path: Path) -> None:
+def test_a_title_click_focuses_and_a_double_click_zooms(tmp_path: Path) -> None:
     @asynchronous
     async def play() -> None:
         async with kit.replayed(tmp_path, (120, 35)) as (app, pilot, screen):
@@ -163,7 +163,7 @@ def test_a_title_takes_the_focus_and_a_double_click_has_the_pane_alone(tmp_path:
 
 
 @asynchronous
-async def test_a_double_click_on_the_title_of_the_load_leaves_all_panes(tmp_path: Path) -> None:
+async def test_a_double_click_on_the_load_title_zooms_no_pane(tmp_path: Path) -> None:
     async with kit.replayed(tmp_path, (120, 35)) as (app, pilot, screen):
         await click(pilot, "Load over the run", times=2)
         await pilot.press("z")
@@ -198,7 +198,7 @@ def test_the_lines_of_the_welcome_do_what_they_say(tmp_path: Path, size: tuple[i
     kit.play(tmp_path, play, size=size)
 
 
-def test_a_newcomer_sees_the_profiles_beside_their_details_on_12_rows(tmp_path: Path) -> None:
+def test_profiles_and_details_fit_together_on_12_rows(tmp_path: Path) -> None:
     async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await click(pilot, "2node-fsdp", "#profiles")
         await pilot.press("d")
@@ -242,7 +242,7 @@ def test_the_prompt_of_the_log_takes_clicks_on_its_switches(tmp_path: Path, size
     play()
 
 
-def test_a_click_on_the_name_of_a_value_of_the_job_goes_to_the_value(
+def test_clicking_the_name_of_a_job_value_focuses_the_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)

@@ -55,7 +55,7 @@ async def choose(pilot: Pilot[None], title: str, words: str) -> None:
 @pytest.mark.torch
 @pytest.mark.timeout(400)
 @asynchronous
-async def test_at_40x12_a_run_is_started_stopped_and_run_again_without_a_key(
+async def test_at_40x12_a_run_starts_stops_and_reruns_by_mouse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # its run directories are there
@@ -90,15 +90,15 @@ async def test_at_40x12_a_run_is_started_stopped_and_run_again_without_a_key(
         await choose(pilot, "Filter", "/  show only matching rows")
         await until(pilot, lambda: app.screen.query_one(FilterLine).has_class("-on"))
         await click(pilot, "esc all rows", "FooterBar")
-        await choose(pilot, "Details", "d  details of")
+        await choose(pilot, "Details", "d  show details")
         await until(pilot, lambda: app.screen.has_class("-details"))
-        await choose(pilot, "Top", "t  what all hosts")
+        await choose(pilot, "Top", "t  show the load")
         await until(pilot, lambda: isinstance(app.screen, TopScreen))
     assert len(known_runs(kit.environ(tmp_path))) == 2
 
 
 @pytest.mark.parametrize("size", [SMALL, (60, 20), (80, 24)], ids=["40x12", "60x20", "80x24"])
-def test_the_palette_has_a_place_in_the_footer_and_lists_every_key_of_the_screen(
+def test_palette_is_in_the_footer_and_lists_the_screens_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -134,7 +134,7 @@ def test_the_palette_has_a_place_in_the_footer_and_lists_every_key_of_the_screen
 
 
 @asynchronous
-async def test_while_a_run_starts_the_footer_offers_neither_launch_nor_save(
+async def test_footer_offers_no_launch_or_save_while_a_run_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -164,7 +164,7 @@ async def test_the_find_line_of_the_log_says_what_enter_does(tmp_path: Path) -> 
             await pilot.press("escape")
 
 
-def test_clicks_and_keys_mean_in_order_what_they_would_mean_one_by_one(tmp_path: Path) -> None:
+def test_mixed_clicks_and_keys_take_effect_in_order(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     def at(app: DisttuiApp, text: str) -> tuple[int, int]:
@@ -200,7 +200,7 @@ def test_clicks_and_keys_mean_in_order_what_they_would_mean_one_by_one(tmp_path:
 
 
 @asynchronous
-async def test_a_click_on_what_stood_in_the_footer_before_the_end_does_nothing_else(
+async def test_a_click_just_after_the_footer_changes_does_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bars, "CLICK_GUARD", 600.0)

@@ -35,7 +35,7 @@ def _light(segment: Segment) -> float:
 
 
 @asynchronous
-async def test_without_colours_a_failures_headline_is_as_bright_as_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_colours_a_headline_is_as_bright_as_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     pane = StoryPane("story")
     pane._lines = ["✗ rank 3 raised ValueError", "  what followed from it"]
@@ -48,7 +48,7 @@ async def test_without_colours_a_failures_headline_is_as_bright_as_its_body(monk
 
 
 @asynchronous
-async def test_a_story_that_goes_on_below_its_pane_says_so() -> None:
+async def test_a_story_cut_off_by_its_pane_ends_in_an_ellipsis() -> None:
     for kind, last in (("not seen", "  The run may still be g"), ("failed", "│ ValueError: no such")):
         pane = StoryPane("story")
         pane._kind, pane._lines = kind, ["◇ node1 unreachable since 14:14:10: no answer", f"{last} token in shard 17"]
@@ -133,7 +133,7 @@ def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
         assert "".join("".join(rows).replace("│", "").split()) == "".join(text.replace("│", "").split())
 
 
-def test_where_an_arrow_is_drawn_as_another_character_its_key_is_named_in_words(
+def test_arrow_keys_are_named_in_words_on_ascii_terminals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -150,7 +150,7 @@ def test_where_an_arrow_is_drawn_as_another_character_its_key_is_named_in_words(
 
 
 @pytest.mark.parametrize("reduced", [True, False])
-def test_where_a_part_of_a_block_is_a_sign_scroll_bars_have_whole_cells(
+def test_scroll_bars_use_whole_cells_without_partial_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: bool
 ) -> None:
     for number in range(40):
@@ -176,7 +176,7 @@ def test_where_a_part_of_a_block_is_a_sign_scroll_bars_have_whole_cells(
 
 @pytest.mark.tmux
 @pytest.mark.parametrize("words", ["LANG=C", pytest.param("TERM=linux LANG=C.UTF-8", marks=pytest.mark.slow)])
-def test_a_terminal_without_our_glyphs_shows_charts_and_panes_in_ascii(words: str, tmp_path: Path) -> None:
+def test_charts_and_panes_are_ascii_where_glyphs_are_missing(words: str, tmp_path: Path) -> None:
     write(tmp_path / "data" / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=30)
     home = environ(tmp_path, LANG="C.UTF-8")
     without = ("-u", "LC_ALL", "-u", "LC_CTYPE", "-u", "PYTHONUTF8", "-u", "PYTHONIOENCODING")

@@ -78,7 +78,7 @@ def test_ranks_may_appear_while_they_are_looked_at(monkeypatch: pytest.MonkeyPat
     assert next(appearing) > 4, "one has appeared"
 
 
-def test_each_rank_of_a_host_has_its_own_word() -> None:
+def test_each_rank_of_a_host_has_its_own_state() -> None:
     state = begin("run-1", ("a", "b"), (2, 2))
     assert words(state) == ["connecting"] * 4
     go = {"t": 1.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 4}
@@ -110,7 +110,7 @@ async def test_every_rank_is_there_whatever_their_number(hosts: int, per_host: i
 
 @pytest.mark.parametrize(("pace", "shown"), [(0.07, True), (0.095, False), (0.105, False), (0.13, True)])
 @asynchronous
-async def test_only_a_pace_far_from_the_median_has_a_colour_of_its_own(pace: float, shown: bool) -> None:
+async def test_only_a_pace_far_from_the_median_is_coloured(pace: float, shown: bool) -> None:
     grid = RankGrid()
     async with text_of(grid, (70, 17)) as (pilot, _):
         grid.show(running(1, 8, slow=3, pace=pace))
@@ -162,7 +162,7 @@ async def test_paces_are_named_in_the_title_only_where_they_are_shown() -> None:
 
 
 @asynchronous
-async def test_the_title_says_how_many_ranks_are_out_of_sight_and_which_key_shows_them(tmp_path: Path) -> None:
+async def test_title_counts_hidden_ranks_and_names_their_key(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=128, per_host=8, steps=2, log_lines=1)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, _):
         await until(pilot, lambda: "Ranks   z shows 832 more  ✓ 1024 f" in shown(pilot))
@@ -235,7 +235,7 @@ def failed_run() -> Snapshot:
 
 
 @asynchronous
-async def test_who_brought_the_run_down_and_who_was_pulled_down_look_different() -> None:
+async def test_failed_and_interrupted_ranks_are_distinguished() -> None:
     snapshot = failed_run()
     ranks = ranks_now(snapshot)
     assert [one.word for one in ranks if one.rank in (1, 2)] == ["failed", "interrupted"]
@@ -251,7 +251,7 @@ async def test_who_brought_the_run_down_and_who_was_pulled_down_look_different()
         assert grid.cursor == 1, "the culprit, not the victim"
 
 
-def test_the_time_of_a_stall_goes_on_and_there_is_no_eta_beside_it() -> None:
+def test_stall_time_keeps_counting_and_hides_the_eta() -> None:
     snapshot = running(1, 2)
     stall = {"t": 10.0, "e": "stall", "attempt": 1, "since": 5.0, "pace": 0.1, "silent": {"0": 30.0, "1": 31.0}}
     stalled = replace(snapshot, state=fold(snapshot.state, 0, "events.jsonl", stall))
@@ -263,7 +263,7 @@ def test_the_time_of_a_stall_goes_on_and_there_is_no_eta_beside_it() -> None:
     assert eta(fold(paced, 0, "events.jsonl", stall)) is None
 
 
-def test_where_the_ranks_of_a_stall_are_is_said_with_the_time_at_which_they_were_asked(tmp_path: Path) -> None:
+def test_a_stall_shows_where_ranks_are_and_when_that_was_asked(tmp_path: Path) -> None:
     tape = Tape(stalled(tmp_path / "run-1"))
     list(tape.load())
     replayed = tape.at(BEGIN + 75)
@@ -307,7 +307,7 @@ def test_a_run_between_two_attempts_is_restarting() -> None:
     assert run_word(fold(state, 0, "events.jsonl", again)) == "starting"
 
 
-def test_a_run_whose_ranks_are_all_up_is_running_before_its_first_step() -> None:
+def test_a_run_with_all_ranks_up_is_running_before_a_step() -> None:
     state = begin("run-1", ("a",), (2,))
     go = {"t": 1.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 2}
     state = fold(link(state, 0, "seen"), 0, "events.jsonl", go)
@@ -319,7 +319,7 @@ def test_a_run_whose_ranks_are_all_up_is_running_before_its_first_step() -> None
 
 
 @asynchronous
-async def test_events_without_room_for_a_row_end_nothing() -> None:
+async def test_events_without_room_for_a_row_do_not_crash() -> None:
     pane = TimelinePane()
     moment = Moment(1.0, "ok", "node0", "node0 has joined")
     async with text_of(pane, (40, 4)) as (pilot, text):

@@ -37,7 +37,7 @@ def tape_of(mirror: Path) -> Tape:
     return tape
 
 
-def test_the_example_is_small_and_names_no_place_of_its_recording(example: Path) -> None:
+def test_the_example_is_small_and_holds_no_local_paths(example: Path) -> None:
     assert PACKED.stat().st_size < 1 << 20
     for path in example.rglob("*"):
         if path.is_file():
@@ -52,7 +52,7 @@ def test_the_example_is_unpacked_once(tmp_path: Path) -> None:
     assert (unpacked({"XDG_CACHE_HOME": str(tmp_path)}) / "mark").exists()
 
 
-def test_the_example_tells_its_story(example: Path) -> None:
+def test_the_example_shows_a_failure_and_a_recovery(example: Path) -> None:
     tape = tape_of(example)
     end = tape.at(tape.times[-1])
     assert end.state.result is not None and end.state.result["state"] == "finished"
@@ -63,7 +63,7 @@ def test_the_example_tells_its_story(example: Path) -> None:
     assert seen.index(killed) < seen.index("attempt 2 is training") < seen.index("the run has finished")
 
 
-def test_lines_of_the_example_come_no_earlier_than_they_were_printed(example: Path) -> None:
+def test_growth_records_of_the_example_end_at_whole_lines(example: Path) -> None:
     """A log is shown up to the cursor by the sizes that it had: in the example no line was half there."""
     for path in example.glob("*/attempt-*/growth.jsonl"):
         for record in map(json.loads, path.read_text().splitlines()):
@@ -82,7 +82,7 @@ def test_the_past_is_what_it_was(example: Path) -> None:
     assert isinstance(step, int) and 100 < step < 300
 
 
-def test_a_host_that_another_calls_lost_does_not_run_on_in_a_replay(tmp_path: Path) -> None:
+def test_a_host_reported_lost_stops_running_in_a_replay(tmp_path: Path) -> None:
     mirror = write(tmp_path / "run-1", hosts=2, per_host=1, steps=5, ended=False, names="node{}")
     assert run_word(tape_of(mirror).at(float("inf")).state) == "running"
     cause = {"node": 0, "rank": None, "kind": "host lost", "last": BEGIN + 15, "at": BEGIN + 75}
@@ -129,7 +129,7 @@ def test_clocks_that_differ_are_put_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lie", [99999999999.0, 1.0])
-def test_a_host_that_lies_about_its_time_does_not_lengthen_a_run_whose_leader_tells_its_end(
+def test_a_false_host_clock_does_not_lengthen_an_ended_run(
     tmp_path: Path, lie: float
 ) -> None:
     mirror = write(tmp_path / "run-1", hosts=2, per_host=1, steps=5)
@@ -151,7 +151,7 @@ def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     assert tape_of(mirror).at(float("inf")).state.result is not None
 
 
-def test_what_is_no_record_does_not_lengthen_the_run(tmp_path: Path) -> None:
+def test_malformed_records_do_not_lengthen_the_run(tmp_path: Path) -> None:
     mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=5)
     end = tape_of(mirror).times[-1]
     with (mirror / "0" / "events.jsonl").open("a") as events:
@@ -170,7 +170,7 @@ def test_a_small_file_may_have_several_lines(tmp_path: Path) -> None:
     assert end.setup.backend == "nccl"
 
 
-def test_times_beyond_every_clock_end_nothing(tmp_path: Path) -> None:
+def test_extreme_times_crash_nothing(tmp_path: Path) -> None:
     mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=5)
     with (mirror / "0" / "events.jsonl").open("a") as events:
         events.write('{"t": 4, "e": "clock", "node": 0, "offset": -1.7e308}\n')
@@ -179,7 +179,7 @@ def test_times_beyond_every_clock_end_nothing(tmp_path: Path) -> None:
     tape_of(mirror)
 
 
-def test_a_time_that_a_script_makes_up_does_not_lengthen_the_run(tmp_path: Path) -> None:
+def test_times_invented_by_a_script_do_not_lengthen_a_run(tmp_path: Path) -> None:
     mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=5)
     before = tape_of(mirror)
     with (mirror / "0" / "attempt-1" / "rank-0.metrics.jsonl").open("a") as metrics:
@@ -202,7 +202,7 @@ def test_a_time_is_found_wherever_it_stands_in_a_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["no spec", "no records", "not json", "wrong hosts"])
-def test_what_is_no_mirror_is_one_clear_error(tmp_path: Path, broken: str) -> None:
+def test_a_folder_that_is_not_a_mirror_is_one_clear_error(tmp_path: Path, broken: str) -> None:
     mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=2)
     if broken == "no spec":
         shutil.rmtree(mirror / "0")
@@ -234,7 +234,7 @@ def test_from_home_the_example_plays_from_its_beginning(tmp_path: Path) -> None:
     play()
 
 
-def test_a_run_that_has_ended_without_a_word_has_printed_nothing(tmp_path: Path) -> None:
+def test_replay_of_a_run_without_output_says_so(tmp_path: Path) -> None:
     place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100, heard=90, end="finished", step=7)
     (place / "0/.mirror.json").write_text(json.dumps({path.name: [0, 0] for path in (place / "0").glob("*.json*")}))
 
@@ -251,7 +251,7 @@ def test_a_run_that_has_ended_without_a_word_has_printed_nothing(tmp_path: Path)
     play()
 
 
-def test_a_log_read_after_the_cursor_was_placed_is_shown_at_the_cursor(
+def test_a_log_read_after_a_seek_is_shown_at_the_cursor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, run = threading.Event(), Engine.run

@@ -55,7 +55,7 @@ def _form(folder: Path, scenario: kit.Scenario, *, key: str, size: tuple[int, in
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
-def test_a_run_is_run_again_with_other_values_and_the_changed_ones_are_marked(
+def test_a_rerun_takes_new_values_and_marks_the_changed_ones(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
     _ended(tmp_path)
@@ -92,7 +92,7 @@ def test_a_run_is_resumed_from_the_checkpoint_that_is_chosen(
     assert made.resume_from == (None if source is None else folder + source)
 
 
-def test_a_wrong_value_is_said_below_the_form_which_stays(tmp_path: Path) -> None:
+def test_a_wrong_value_is_reported_below_the_open_form(tmp_path: Path) -> None:
     _ended(tmp_path)
 
     async def mistype(app: Doors, pilot: Pilot[None]) -> None:
@@ -127,7 +127,7 @@ def test_what_is_typed_is_what_set_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("gone", "typed", "latest"), [(False, None, False), (False, "yes", True), (True, None, True)])
-def test_a_run_is_given_its_recorded_code_or_the_folder_as_it_is_now(
+def test_a_rerun_uses_recorded_code_or_the_current_folder(
     tmp_path: Path, gone: bool, typed: str | None, latest: bool
 ) -> None:
     _ended(tmp_path)
@@ -162,7 +162,7 @@ def test_a_run_is_given_its_recorded_code_or_the_folder_as_it_is_now(
 
 
 @pytest.mark.parametrize("one", ["", "/step-000300-a1"])
-def test_a_run_continues_another_by_the_folder_of_its_checkpoints_or_by_one_of_them(tmp_path: Path, one: str) -> None:
+def test_the_resumed_run_is_found_by_its_checkpoint_path(tmp_path: Path, one: str) -> None:
     folder = f"/scratch/runs/pair-91bd/checkpoints{one}"
     run = KnownRun("pair-7f3a", tmp_path / "pair-7f3a", (), {}, "~/runs", 0.0, "me", resume_from=folder)
     before = resumed_run(run)

@@ -32,7 +32,7 @@ for step in (100, 300):
 
 
 @pytest.mark.torch
-def test_home_shows_the_newest_checkpoint_of_a_finished_run_and_copies_it(tmp_path: Path) -> None:
+def test_home_shows_and_copies_the_newest_checkpoint(tmp_path: Path) -> None:
     environment = environ(tmp_path, LANG="C.UTF-8")
     (tmp_path / "job.py").write_text(_JOB)
     keys = {"disttui": 1, "name": "one", "hosts": ["local"], "num_processes": 1, "python": sys.executable}

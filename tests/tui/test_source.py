@@ -23,7 +23,7 @@ def _traceback(file: str, text: str = "raise ValueError('no such token')") -> st
     return f'Traceback (most recent call last):\n  File "{file}", line 3, in <module>\n    {text}\nValueError: no'
 
 
-def test_a_file_below_the_job_folder_of_a_host_is_found_below_the_folder_of_the_profile(tmp_path: Path) -> None:
+def test_a_file_in_the_job_folder_is_found_beside_the_profile(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text(_CODE)
     run = _run(tmp_path, "n8", source=str(tmp_path / "profiles" / "two.yaml"))
@@ -41,7 +41,7 @@ def test_another_version_of_the_file_is_not_opened_but_named(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("file", ["/srv/gone.py", "/srv/../etc/passwd", "/dev/zero", "../../x.py", "x\x1b[2J.py"])
-def test_a_file_that_is_not_here_is_said_and_no_other_is_opened(tmp_path: Path, file: str) -> None:
+def test_a_missing_file_is_reported_and_no_other_is_opened(tmp_path: Path, file: str) -> None:
     run = _run(tmp_path, "n8", source=str(tmp_path / "two.yaml"))
     with pytest.raises(InputError, match="no such file on this machine") as error:
         on_this_machine(run, 0, "/srv", Frame(file, 3, "f"), _traceback(file))
@@ -56,7 +56,7 @@ def test_on_this_machine_itself_the_path_is_the_path(tmp_path: Path) -> None:
         on_this_machine(_run(tmp_path, "local"), 0, "~", Frame(file, 3, "f"), _traceback(file, "other()"))
 
 
-def test_a_folder_of_a_user_who_is_only_on_the_host_is_passed_over(tmp_path: Path) -> None:
+def test_a_home_folder_unknown_on_this_machine_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_CODE)
     run = _run(tmp_path, "n8", source=str(tmp_path / "two.yaml"))
     found = on_this_machine(run, 0, "~no-such-user/job", Frame("train.py", 3, "f"), _traceback("train.py"))

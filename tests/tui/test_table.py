@@ -13,7 +13,7 @@ def rows(count: int) -> list[Row]:
 
 
 @asynchronous
-async def test_the_wheel_and_the_bar_scroll_a_table_and_leave_its_cursor() -> None:
+async def test_wheel_and_bar_scroll_a_table_but_not_its_cursor() -> None:
     table = Table([Column("name")])
     async with text_of(table, (30, 10)) as (pilot, text):
         table.show(rows(100))

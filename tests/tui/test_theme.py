@@ -124,7 +124,7 @@ def _in_256(colour: str | None) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("each", [*theme.THEMES, *BUILTIN_THEMES.values()], ids=lambda each: each.name)
-def test_the_labels_of_hosts_differ_and_none_is_the_red_of_a_failure_in_16_colours(each: Theme) -> None:
+def test_host_labels_differ_and_avoid_failure_red_in_16_colours(each: Theme) -> None:
     colours = {**each.to_color_system().generate(), **each.variables}
     labels = [label.hex6.lower() for label in theme.label_colours(colours)]
     assert len(set(labels)) == len(labels) >= (6 if each in theme.THEMES else 3)
@@ -140,7 +140,7 @@ def test_every_state_has_its_own_glyph_of_one_cell() -> None:
     assert all(len(glyph) == 1 for glyph in glyphs)
 
 
-def test_a_run_that_stands_still_does_not_look_as_if_it_were_on_its_way() -> None:
+def test_a_stalled_run_looks_different_from_a_starting_one() -> None:
     assert {word: theme.look(word).kind for word in ("stalled", "stopping", "not seen", "starting")} == {
         "stalled": "slow",
         "stopping": "slow",

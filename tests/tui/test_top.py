@@ -84,7 +84,7 @@ def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:
     play(tmp_path, scenario, (80, 24))
 
 
-def test_who_has_leased_a_gpu_stands_in_its_row_and_the_filter_finds_it(tmp_path: Path) -> None:
+def test_the_owner_of_a_gpu_is_in_its_row_and_can_be_filtered(tmp_path: Path) -> None:
     leases = (
         kit.lease("bob", [0]),
         kit.lease("eve", [1], kind="hand", note="mine", until=kit.NOW + 7200),
@@ -197,7 +197,7 @@ def test_a_filter_holds_for_its_pane_until_escape(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_hosts_that_are_lost_keep_their_figures_and_lose_their_colours(tmp_path: Path) -> None:
+def test_lost_hosts_keep_their_figures(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         seen = kit.host(0, 1)
         screen.show((seen,), kit.NOW)
@@ -212,7 +212,7 @@ def test_hosts_that_are_lost_keep_their_figures_and_lose_their_colours(tmp_path:
     play(tmp_path, scenario, (160, 48))
 
 
-def test_what_hosts_say_reaches_no_terminal(tmp_path: Path) -> None:
+def test_control_bytes_of_hosts_reach_no_terminal(tmp_path: Path) -> None:
     evil = "\x1b]0;title\x07\x1b[2J\x9b31m[bold]x[/]"
     record = kit.record(0, 1, kit.NOW)
     record["gpus"][0]["name"] = evil
@@ -293,7 +293,7 @@ def test_a_name_that_is_no_host_and_a_host_that_never_answers(tmp_path: Path) ->
     asyncio.run(run())
 
 
-def test_what_a_command_was_for_is_left_to_the_shell(tmp_path: Path) -> None:
+def test_q_on_the_screen_of_a_command_exits_to_the_shell(tmp_path: Path) -> None:
     async def run(first: bool) -> None:
         app = DisttuiApp(environ(tmp_path), first=First("top", (["local"],)) if first else None)
         async with app.run_test(size=(100, 30)) as pilot:
@@ -312,7 +312,7 @@ def test_what_a_command_was_for_is_left_to_the_shell(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [First("top", (["local"],)), None])
-def test_ctrl_c_says_how_to_leave_and_leaves_when_it_is_pressed_again(tmp_path: Path, first: Any) -> None:
+def test_ctrl_c_explains_how_to_quit_and_quits_when_repeated(tmp_path: Path, first: Any) -> None:
     async def run() -> None:
         app = DisttuiApp(environ(tmp_path), first=first)
         async with app.run_test(size=(100, 30), notifications=True) as pilot:
@@ -328,7 +328,7 @@ def test_ctrl_c_says_how_to_leave_and_leaves_when_it_is_pressed_again(tmp_path: 
     asyncio.run(run())
 
 
-def test_a_terminal_of_120_columns_has_room_for_the_names_of_runs() -> None:
+def test_on_120_columns_there_is_room_for_run_names() -> None:
     for width, trend in ((106, 0), (118, 0), (120, 9), (198, 54)):
         plan = lay_out(width, 8, 8)
         assert plan.who >= min(12, width // 10) and plan.trend == trend
@@ -373,7 +373,7 @@ def test_a_filter_has_a_sign_in_the_pane_that_it_holds_for(tmp_path: Path) -> No
     play(tmp_path, scenario, (80, 24))
 
 
-def test_the_line_of_the_filter_is_in_sight_on_12_rows_with_a_host_alone(tmp_path: Path) -> None:
+def test_filter_line_is_visible_on_12_rows_with_one_host(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         feed(screen, 2, 0)
         await pilot.press("enter", "slash", *"bob")
@@ -383,7 +383,7 @@ def test_the_line_of_the_filter_is_in_sight_on_12_rows_with_a_host_alone(tmp_pat
     play(tmp_path, scenario, (40, 12))
 
 
-def test_the_bars_of_a_gpu_alone_take_the_room_of_a_hosts_columns() -> None:
+def test_bars_of_a_single_gpu_use_the_room_of_host_columns() -> None:
     assert [lay_out(width, 14, 8, users=15, alone=True).bar for width in (76, 116, 196)] == [6, 9, 21]
     assert lay_out(116, 14, 8, users=15).bar < 8
 

@@ -59,7 +59,7 @@ def test_the_filter_of_the_home_screen(tmp_path: Path) -> None:
     kit.play(tmp_path, press)
 
 
-def test_an_answer_that_was_typed_before_the_question_could_be_read_is_none(tmp_path: Path) -> None:
+def test_keys_typed_before_a_question_do_not_answer_it(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     async def press(app: Doors, pilot: Pilot[None]) -> None:
@@ -96,7 +96,7 @@ def test_a_question_never_comes_up_over_a_line_with_the_focus(tmp_path: Path, mo
     kit.play(tmp_path, press)
 
 
-def test_keys_behind_one_that_opens_a_screen_are_for_that_screen(tmp_path: Path) -> None:
+def test_keys_after_one_that_opens_a_screen_go_to_that_screen(tmp_path: Path) -> None:
     async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
         burst(app, "e", "e", "question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
@@ -105,7 +105,7 @@ def test_keys_behind_one_that_opens_a_screen_are_for_that_screen(tmp_path: Path)
     kit.play(tmp_path, press, app=DisttuiApp(kit.environ(tmp_path)))
 
 
-def test_a_key_whose_widget_goes_holds_up_no_other(tmp_path: Path) -> None:
+def test_a_key_whose_widget_closes_does_not_block_others(tmp_path: Path) -> None:
     async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
         for _ in range(5):
             burst(app, "question_mark", "escape")

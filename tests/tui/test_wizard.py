@@ -87,7 +87,7 @@ def test_mixed_gpus_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(play())
 
 
-def test_a_change_shows_its_effect_at_once_and_is_kept_on_the_way(
+def test_a_change_shows_its_effect_and_is_kept_between_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, CPUS)
@@ -256,7 +256,7 @@ def test_editing_keeps_comments_and_shows_what_changes(tmp_path: Path, monkeypat
 
 
 @pytest.mark.git
-def test_saving_into_a_shared_library_is_a_commit_and_keeps_what_others_have_saved(
+def test_saving_to_a_shared_library_commits_and_merges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, CPUS)
@@ -291,7 +291,7 @@ def test_a_script_drops_what_the_built_in_job_alone_takes() -> None:
     assert not draft.with_job("script", "train.py").problems
 
 
-def test_another_launcher_drops_what_accelerate_alone_hands_to_a_script() -> None:
+def test_another_launcher_drops_values_of_accelerate_only() -> None:
     data = {"disttui": 1, "hosts": ["local"], "job": {"script": "train.py"}, "launch": {"launcher": "accelerate"}}
     draft = Draft({**data, "parallel": {"strategy": "fsdp"}, "precision": "bf16"})
     assert not draft.problems
@@ -299,7 +299,7 @@ def test_another_launcher_drops_what_accelerate_alone_hands_to_a_script() -> Non
     assert with_choice(draft, "backend", "gloo").data["precision"] == "bf16"
 
 
-def test_a_job_of_accelerate_keeps_its_strategy_and_precision_while_it_is_edited(
+def test_editing_an_accelerate_job_keeps_parallel_and_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, TWO)
@@ -381,7 +381,7 @@ def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(play())
 
 
-def test_a_host_without_torch_and_nccl_without_gpus_are_crossed_out_at_once(
+def test_no_torch_on_a_host_and_nccl_without_gpus_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = [{**one, "torch": None, "cuda": None, "nccl": None} for one in _interpreters("cpu_desk")]
@@ -446,7 +446,7 @@ async def test_an_undecided_plan_says_why_and_offers_no_changes(
 
 
 @asynchronous
-async def test_a_host_that_fails_after_the_plan_has_no_values_to_change(
+async def test_a_host_that_fails_after_planning_cannot_be_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -472,7 +472,7 @@ def _crowd() -> dict[str, Any]:
     return {"ok": facts("cpu_desk"), **{name: HostCheck(name, "failed", error=why) for name, why in refused.items()}}
 
 
-def test_three_pasted_lines_are_three_hosts_and_the_line_has_the_focus(
+def test_three_pasted_lines_add_three_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = _crowd()
@@ -491,7 +491,7 @@ def test_three_pasted_lines_are_three_hosts_and_the_line_has_the_focus(
     asyncio.run(play())
 
 
-def test_a_sandbox_that_does_not_start_says_why_and_which_key_tries_again(
+def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = HostError("node2", "no port of the loopback is free", "End what uses them.")
@@ -511,7 +511,7 @@ def test_a_sandbox_that_does_not_start_says_why_and_which_key_tries_again(
     asyncio.run(play())
 
 
-def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
+def test_unusable_hosts_are_folded_and_removed_by_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = _crowd()
@@ -529,7 +529,7 @@ def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
     asyncio.run(play())
 
 
-def test_where_no_host_can_be_used_none_is_to_be_left_out_and_each_keeps_its_reason(
+def test_if_all_hosts_fail_each_keeps_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     down = {name: HostCheck(name, "failed", error=HostError(name, f"{name} is off")) for name in ("one", "two")}
@@ -539,11 +539,11 @@ def test_where_no_host_can_be_used_none_is_to_be_left_out_and_each_keeps_its_rea
         async with wizard(tmp_path, size=(100, 30)) as (pilot, opened):
             await walk(pilot, opened, list(down), 1)
             await until(pilot, lambda: "2 hosts ticked, 0 ready" in screen_text(pilot.app))
-            assert "removes the" not in screen_text(pilot.app)
+            assert "unusable" not in screen_text(pilot.app)
             await pilot.press("down", "x", "down", "x")
             await until(pilot, lambda: opened.query_one(HostTable).key == "two")
             await pilot.pause()
-            assert "removes the" not in screen_text(pilot.app)
+            assert "unusable" not in screen_text(pilot.app)
             assert states(opened) == {"one": "failed", "two": "failed"}, (
                 "they are not pending: there is nothing to cancel"
             )
@@ -560,12 +560,12 @@ def test_where_no_host_can_be_used_none_is_to_be_left_out_and_each_keeps_its_rea
     [
         ("~/no\u00a0such/x.txt", "a profile's file ends in .yaml"),
         ("~nobody-here/x.yaml", "no such user: nobody-here"),
-        ("~", "is a folder: name a file in it"),
+        ("~", "this is a folder; name a file in it"),
         ("", "enter the path of a file"),
         ("~/file/x.yaml", "a part of this path is not a folder"),
     ],
 )
-def test_a_wrong_path_stays_in_its_line_and_what_is_wrong_stands_beside_it(
+def test_a_wrong_path_stays_in_its_line_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str
 ) -> None:
     record(monkeypatch, CPUS)

@@ -235,7 +235,7 @@ def test_comments_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [host.gpus for host in hosts] == [(0,), (1,)] and hosts[0].env == {"NCCL_DEBUG": "WARN"}
 
 
-def test_a_path_of_python_is_typed_and_a_wrong_one_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_path_can_be_typed_and_is_validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, TWO)
 
     async def play() -> None:

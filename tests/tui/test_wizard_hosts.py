@@ -156,7 +156,7 @@ def test_giving_a_password_up_is_reported_with_a_cure(guarded: str, tmp_path: Pa
     asyncio.run(play())
 
 
-def test_a_host_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_silent_host_does_not_block_the_wizard(tmp_path: Path) -> None:
     silent = socket.create_server(("127.0.0.1", 0))
     taken: list[socket.socket] = []
     threading.Thread(target=lambda: taken.append(silent.accept()[0]), daemon=True).start()

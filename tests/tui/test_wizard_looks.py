@@ -104,7 +104,7 @@ def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_an_error_of_an_extended_file_names_it_and_is_edited_there(
+def test_an_error_in_an_extended_file_is_edited_in_that_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, path, edited = tmp_path / "base.yaml", tmp_path / "broken.yaml", list[tuple[Path, int]]()
@@ -138,7 +138,7 @@ def seen(size: tuple[int, int], act: Act, look: Callable[[Pilot[None], str], Non
     asyncio.run(play())
 
 
-def test_on_the_smallest_terminal_the_form_of_a_host_shows_its_values(tmp_path: Path) -> None:
+def test_host_form_shows_its_values_on_the_smallest_terminal(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
         assert re.search(r"processes +8", shown) and "GPU 3      [x] A100" in shown, shown
 
@@ -152,7 +152,7 @@ def test_a_column_that_is_cut_off_gives_way_before_the_gpus_are(tmp_path: Path) 
     seen((80, 24), keys(("gpu1", "gpu2"), 2), look, tmp_path)
 
 
-def test_a_host_has_as_much_memory_in_the_list_as_in_its_details(tmp_path: Path) -> None:
+def test_a_host_is_listed_with_its_gpus_cores_and_memory(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
         assert "8 × A100-SXM4 80 GiB · 128 cores · 1008 GiB" in shown, shown
 
@@ -167,7 +167,7 @@ def test_the_name_of_the_line_with_the_cursor_stands_out(tmp_path: Path) -> None
     seen((80, 24), keys(("gpu1",), 4, "down"), look, tmp_path)
 
 
-def test_a_question_that_is_up_is_not_covered_by_how_to_come_to_it(tmp_path: Path) -> None:
+def test_an_open_question_is_not_covered_by_its_own_hint(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
         assert "Trust its key" in shown and "has a question" not in shown, shown
 
@@ -203,7 +203,7 @@ def test_on_the_smallest_terminal_the_help_begins_with_keys(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)], ids=["80x24", "40x12"])
-def test_what_is_wrong_with_a_path_stands_beside_its_mark_and_the_cure_on_a_line_of_its_own(
+def test_a_path_error_and_its_cure_are_on_separate_lines(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
     async def act(pilot: Pilot[None], opened: WizardScreen) -> None:
@@ -216,7 +216,7 @@ def test_what_is_wrong_with_a_path_stands_beside_its_mark_and_the_cure_on_a_line
     seen(size, act, look, tmp_path)
 
 
-def test_beside_a_host_that_fails_it_is_said_which_keys_help(tmp_path: Path) -> None:
+def test_a_failed_host_lists_the_keys_that_help(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
         assert "r retries" in shown and "X removes 2" in shown and "sandbox" in shown, shown
 
@@ -231,7 +231,7 @@ def test_on_the_smallest_terminal_the_whole_run_can_be_reached(tmp_path: Path) -
     seen((40, 12), keys(("gpu1", "desk"), 3, "tab", "j"), look, tmp_path)
 
 
-def test_on_the_smallest_terminal_the_place_to_save_at_shows_the_name_of_the_file(tmp_path: Path) -> None:
+def test_save_path_shows_the_file_name_on_40_columns(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
         assert "/bytegpt-2node.yaml" in shown, shown
 
@@ -246,7 +246,7 @@ def test_on_the_smallest_terminal_no_hint_of_a_dialog_is_broken(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("typed", "escape"), [("", "esc back"), ("gpu", "esc clear")], ids=["empty", "typed"])
-def test_beside_the_line_for_hosts_the_footer_says_what_escape_does(tmp_path: Path, typed: str, escape: str) -> None:
+def test_footer_says_what_escape_does_in_the_line_for_hosts(tmp_path: Path, typed: str, escape: str) -> None:
     def look(_: Pilot[None], shown: str) -> None:
         assert escape in shown, shown
 
@@ -273,7 +273,7 @@ def test_the_checks_take_the_rows_that_the_profile_leaves_empty(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("right", [1, 2, 3])
-def test_a_line_that_has_just_appeared_is_no_error_until_one_goes_on(tmp_path: Path, right: int) -> None:
+def test_a_new_empty_line_is_not_an_error_until_enter(tmp_path: Path, right: int) -> None:
     def look(_: Pilot[None], shown: str) -> None:
         assert "e.g." in shown and "✗" not in shown, shown
 

@@ -70,7 +70,7 @@ def test_down_goes_to_the_first_host_that_was_found(tmp_path: Path, monkeypatch:
     asyncio.run(play())
 
 
-def test_a_start_is_not_left_and_its_dashboard_waits_for_help_to_be_read(
+def test_a_start_is_not_left_and_its_dashboard_waits_for_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)

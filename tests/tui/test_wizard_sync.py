@@ -108,7 +108,7 @@ def test_the_checks_say_what_is_left_out_and_why(
     asyncio.run(play())
 
 
-def test_code_that_cannot_be_sent_is_no_run_to_start(
+def test_code_that_cannot_be_sent_prevents_the_start(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -124,7 +124,7 @@ def test_code_that_cannot_be_sent_is_no_run_to_start(
     asyncio.run(play())
 
 
-def test_a_start_without_a_look_at_the_checks_says_what_is_left_out(
+def test_a_start_that_skips_the_checks_says_what_is_not_sent(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -142,4 +142,4 @@ def test_a_start_without_a_look_at_the_checks_says_what_is_left_out(
             await until(pilot, lambda: said)
 
     asyncio.run(play())
-    assert said[0].startswith("code: 3 files") and "; not sent: .env and 1 more\nThe last step" in said[0]
+    assert said[0].startswith("code: 3 files") and "not sent: .env (8B): looks like a secret" in said[0]

@@ -25,7 +25,7 @@ on_end: {command: [notify-send, done]}
 """
 
 
-def test_what_is_agreed_to_is_opened_whatever_its_base_says_by_then(
+def test_an_accepted_profile_opens_as_it_was_when_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, {"desk": facts("cpu_desk")})
@@ -98,7 +98,7 @@ def test_a_profile_that_everybody_can_write_is_asked_about(
 
 
 @asynchronous
-async def test_a_question_longer_than_the_screen_begins_at_its_top_and_keys_show_the_rest() -> None:
+async def test_a_question_taller_than_the_screen_starts_at_its_top() -> None:
     async with Alone(Static()).run_test(size=(40, 12)) as pilot:
         lines = [f"key{number}: on a host, whose name is long, a command" for number in range(20)]
         pilot.app.push_screen(ConfirmScreen("Open theirs.yaml?", "\n".join(lines), "open"))

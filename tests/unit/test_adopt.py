@@ -111,7 +111,7 @@ def test_other_hosts_are_not_reached_before_a_yes(tmp_path: Path) -> None:
         (["n0", "local"], [1, 1]), (["n0", "n0"], [1, 1]),
     ],
 )  # fmt: skip
-def test_what_is_no_name_of_a_host_is_refused(tmp_path: Path, hosts: Any, nproc: Any) -> None:
+def test_invalid_host_name_is_refused(tmp_path: Path, hosts: Any, nproc: Any) -> None:
     here = Viewer(tmp_path, hosts=hosts, nproc=nproc)
     code, said = here.type("runs", "show", RUN, "--host", "local", "--trust-hosts")
     assert code in (2, 3) and "\x1b" not in said, said

@@ -43,7 +43,7 @@ def _told(home: Path, run: str) -> object:
 
 
 @pytest.mark.torch
-def test_rerun_resume_goes_on_from_the_newest_checkpoint_into_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_rerun_resume_saves_to_its_own_checkpoint_folder(tmp_path: Path) -> None:
     done = command(tmp_path, "run", str(_profile(tmp_path, "saves")), "--set", "launch.grace=7")
     assert done.returncode == 0, done.stderr
     (first,) = _ids(tmp_path)
@@ -62,7 +62,7 @@ def test_rerun_resume_goes_on_from_the_newest_checkpoint_into_a_folder_of_its_ow
 
 
 @pytest.mark.torch
-def test_rerun_resume_of_a_run_that_has_saved_nothing_says_where_it_looked(tmp_path: Path) -> None:
+def test_rerun_resume_without_checkpoint_lists_searched_places(tmp_path: Path) -> None:
     assert command(tmp_path, "run", str(_profile(tmp_path, "silent"))).returncode == 0
     (run,) = _ids(tmp_path)
     done = command(tmp_path, "rerun", run, "--resume")

@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
 
 @pytest.mark.torch
-def test_the_example_prepares_launches_follows_reads_the_loss_and_stops_another(tmp_path: Path) -> None:
+def test_example_on_the_api_page_runs(tmp_path: Path) -> None:
     [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
     done = subprocess.run(

@@ -244,7 +244,7 @@ def test_a_public_master_is_a_warning() -> None:
     assert (check.id, check.level) == ("network.public", "warning")
 
 
-def test_a_lying_host_spoils_its_own_row_alone() -> None:
+def test_lying_host_affects_only_its_own_row() -> None:
     """It says that it was reached by all, or reached all: without the key of the others it cannot prove it."""
     names, proofs = ["1", "2", "3"], {a: {b: f"{a}->{b}" for b in "123"} for a in "123"}
     targets = {a: [(b, f"10.0.0.{b}", 29500, True) for b in "123" if b != a] for a in "123"}

@@ -44,7 +44,7 @@ def test_old_name_of_each_command_names_the_new_one() -> None:
         assert tuple(new.split()) in dict(_all(cli)) and old not in cli.commands
 
 
-def test_every_command_has_an_example_that_names_it_and_a_first_sentence_that_fits() -> None:
+def test_every_command_has_an_example_and_a_short_summary() -> None:
     runner = CliRunner()
     for words, command in _all(cli):
         shown = runner.invoke(cli, [*words, "--help"]).output

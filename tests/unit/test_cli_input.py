@@ -106,7 +106,7 @@ def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tm
     assert not done.stdout
 
 
-def test_of_thousands_of_unknown_arguments_some_are_named_and_the_rest_is_counted(tmp_path: Path) -> None:
+def test_thousands_of_unknown_arguments_are_summarized(tmp_path: Path) -> None:
     args = ", ".join([f"--a{number}" for number in range(9000)] + [f"--{'b' * 9000}"])
     (tmp_path / "bad.yaml").write_text(PROFILE.replace("--stepz, 3", args))
     done = disttui("profile", "validate", "bad.yaml", cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)})
@@ -117,7 +117,7 @@ def test_of_thousands_of_unknown_arguments_some_are_named_and_the_rest_is_counte
 @pytest.mark.parametrize(
     "line", ["probe local", "check local", "exec local -- true", "top --once local", "lease list local"]
 )
-def test_a_mistake_in_the_configuration_is_no_error_of_a_host(line: str, tmp_path: Path) -> None:
+def test_config_mistake_is_not_blamed_on_a_host(line: str, tmp_path: Path) -> None:
     """`probe` and others printed it as that of each host, with exit code 3, `exec` with 255."""
     (tmp_path / "disttui").mkdir()
     (tmp_path / "disttui/config.yaml").write_text("on_end: x\n")

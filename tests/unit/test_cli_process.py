@@ -151,7 +151,7 @@ def test_the_canary_of_the_exits_sees_a_finalization() -> None:
     assert returned < 0 or err == "err\nfinalized"
 
 
-def test_a_stream_closed_at_the_end_of_a_script_starts_no_thread() -> None:
+def test_stream_closed_at_interpreter_exit_starts_no_thread() -> None:
     """As of a run that a script has followed and not left: Python up to 3.11 waits for that thread for ever."""
     code = (
         "import os\nfrom disttui.runner.transport.local import LocalConnection\n"
@@ -174,7 +174,7 @@ def _exits(code: str, how: str, number: int) -> list[tuple[str, str, int]]:
     return [(*child.communicate(timeout=120), child.returncode) for child in children]
 
 
-def test_a_run_that_cannot_be_kept_is_refused_before_its_hosts_are_reached(tmp_path: Path) -> None:
+def test_unwritable_data_folder_is_refused_before_connecting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "file")}
     done = command("run", "2node", "--sandbox", env=env, capture_output=True)
@@ -230,7 +230,7 @@ def test_ctrl_c_before_the_start_says_that_nothing_was_started(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_closed_terminal_gives_back_what_a_lease_of_several_hosts_has_taken(
+def test_sigterm_or_sighup_releases_a_partial_lease(
     number: int, tmp_path: Path, leases_of_the_tests: Path
 ) -> None:
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
@@ -266,7 +266,7 @@ def test_a_hang_up_that_nohup_ignores_ends_no_following(handler: signal.Handlers
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
-def test_a_stream_that_is_closed_from_the_beginning_is_no_traceback(tmp_path: Path, closed: str) -> None:
+def test_initially_closed_stream_causes_no_traceback(tmp_path: Path, closed: str) -> None:
     run = f"'{sys.executable}' -c 'from disttui.runner.cli import main; main()'"
     for words, code in (("ps", 0), ("", 2)):
         done = subprocess.run(
@@ -281,7 +281,7 @@ def test_a_stream_that_is_closed_from_the_beginning_is_no_traceback(tmp_path: Pa
         assert done.returncode == code and "Traceback" not in done.stdout + done.stderr
 
 
-def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
+def test_ctrl_c_during_the_first_imports_causes_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(300)\n")
     with subprocess.Popen(
         [sys.executable, "-c", "from disttui.runner.cli import main; main()"],

@@ -73,7 +73,7 @@ def test_differences_may_be_allowed(tmp_path: Path) -> None:
     assert f"None: train.py differs: node1 ≠ node2 → {CURE}" in it.found("warning")
 
 
-def test_a_host_with_another_script_than_this_machine_is_an_error(
+def test_script_differing_from_this_machine_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = replace(facts("cpu_desk"), code=fingerprint(sources(tmp_path / "host", {"train.py": "old"})))
@@ -115,7 +115,7 @@ def test_a_file_of_a_command_is_compared_as_a_script(tmp_path: Path) -> None:
         ("torchrun --nnodes 2 --node-rank $RANK x.py", False),
     ],
 )
-def test_a_command_that_starts_a_launcher_of_its_own_is_warned_about(tmp_path: Path, line: str, alone: bool) -> None:
+def test_command_with_its_own_launcher_is_warned_about(tmp_path: Path, line: str, alone: bool) -> None:
     code = fingerprint(sources(tmp_path, {"run.sh": f"#!/bin/bash\n\n{line}\n"}), command=["bash", "run.sh"])
     host = replace(facts("cpu_desk"), code=code)
     seen = [
@@ -128,7 +128,7 @@ def test_a_command_that_starts_a_launcher_of_its_own_is_warned_about(tmp_path: P
         assert "line 3 of run.sh starts its own launcher in each of 2 processes: each may train alone" in seen[0]
 
 
-def test_what_is_no_code_of_the_job_is_left_out(tmp_path: Path) -> None:
+def test_files_that_are_not_job_code_are_left_out(tmp_path: Path) -> None:
     one, other = (sources(tmp_path / name, {"train.py": "pass"}) for name in "ab")
     sources(other, {"__pycache__/x.py": "1", ".hidden/x.py": "1", "venv/pyvenv.cfg": "", "venv/lib/x.py": "1"})
     sources(other, {"wandb/run-1/code.py": "1", "log.txt": "1", ".git/config": ""})
@@ -185,7 +185,7 @@ def test_a_script_that_asks_for_nccl_on_the_cpu_is_a_warning(tmp_path: Path, tex
     assert planned(replace(facts("a100x8"), code=code), job=SCRIPT).found("warning") == []
 
 
-def test_arguments_that_ask_for_nccl_without_a_gpu_are_a_warning() -> None:
+def test_nccl_arguments_without_a_gpu_are_a_warning() -> None:
     cpu_torch = replace(facts("a100x8").interpreters[0], torch="2.13.0+cpu", cuda=None)
     without = replace(facts("a100x8"), interpreters=(cpu_torch,))
     for args in (["--backend", "nccl"], ["--dist-backend=nccl"]):

@@ -22,7 +22,7 @@ def test_a_command_that_hangs_is_killed_with_its_group() -> None:
         child.returncode = -9  # it has been waited for
 
 
-def test_where_the_forker_has_ended_that_is_said_and_the_next_command_has_another(
+def test_ended_forker_is_reported_and_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -38,7 +38,7 @@ def test_the_answer_is_bounded(home: Path) -> None:
     assert len(answer["names"]) == MOST and answer["more"]
 
 
-def test_names_that_are_no_text_can_be_sent(home: Path) -> None:
+def test_undecodable_names_can_be_sent(home: Path) -> None:
     (home / "project" / b"caf\xe9".decode("utf-8", "surrogateescape")).touch()
     assert complete("caf", "~/project")["names"] == ["caf?"]
 

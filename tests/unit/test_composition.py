@@ -209,7 +209,7 @@ def test_personal_settings_go_over_all_and_stay_with_the_user(team: Path) -> Non
         ("extends: deep1", r"deep8.yaml:1:10: more than 8 profiles extend one another"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_composed_is_named_with_its_file_and_line(team: Path, text: str, message: str) -> None:
+def test_composition_error_names_file_and_line(team: Path, text: str, message: str) -> None:
     put(team.parent, "secret.yaml", BASE)
     put(team.parent / "config/disttui/profiles", "private.yaml", BASE)
     (team / "link.yaml").symlink_to(team.parent / "secret.yaml")
@@ -223,7 +223,7 @@ def test_what_cannot_be_composed_is_named_with_its_file_and_line(team: Path, tex
     assert caught.value.exit_code == 2
 
 
-def test_a_file_of_a_team_library_cannot_hold_up_the_lists_of_all_others(
+def test_huge_team_library_file_does_not_slow_down_lists(
     team: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = Counter[str]()

@@ -87,7 +87,7 @@ def _containers(run: Cluster) -> str:
     return _podman("ps", "--all", "--quiet", "--filter", f"name={run.run}")
 
 
-def test_a_run_in_containers_trains_with_secrets_and_leaves_nothing(make: Make, box: dict[str, Any]) -> None:
+def test_containers_train_with_secrets_and_leave_nothing(make: Make, box: dict[str, Any]) -> None:
     job = 'open(f"said-{rank}", "w").write(os.environ["SECRET"] + open("/proc/1/comm").read())\nstep(1)\n'
     run = make(job, [1, 2], container=box)
     run.start()
@@ -98,7 +98,7 @@ def test_a_run_in_containers_trains_with_secrets_and_leaves_nothing(make: Make, 
     assert run.living() == {} and _containers(run) == ""
 
 
-def test_a_rank_that_raises_is_the_cause_and_its_attempt_is_repeated(make: Make, box: dict[str, Any]) -> None:
+def test_raising_rank_is_the_cause_and_the_run_restarts(make: Make, box: dict[str, Any]) -> None:
     job = """
 step(1)
 if attempt == 1 and rank == 1:

@@ -21,7 +21,7 @@ def test_every_path_of_the_guide_exists() -> None:
     assert sorted(path for path in paths | linked if not (ROOT / path).exists()) == []
 
 
-def test_every_folder_of_the_core_and_of_the_tests_is_on_the_map() -> None:
+def test_every_core_and_test_folder_is_on_the_map() -> None:
     folders = [
         path for name in ("runner", "tests") for path in (ROOT / name).iterdir() if (path / "__init__.py").exists()
     ]

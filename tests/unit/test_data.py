@@ -93,7 +93,7 @@ def test_names_of_any_bytes_arrive_and_links_stay_links(host: Host) -> None:
     assert (made / "folder/link").readlink() == Path("../run") and (made / "run").stat().st_mode & 0o100
 
 
-def test_what_is_no_file_and_what_leads_out_is_refused_by_name(host: Host) -> None:
+def test_special_files_and_links_out_are_refused_by_name(host: Host) -> None:
     (host.home / "set").mkdir()
     (host.home / "set/out").symlink_to("/etc/passwd")
     with pytest.raises(HostError, match="set/out leads out of"):
@@ -106,7 +106,7 @@ def test_what_is_no_file_and_what_leads_out_is_refused_by_name(host: Host) -> No
         staged(host, "~/none")
 
 
-def test_what_is_in_place_is_linked_and_a_changed_file_is_read_again(host: Host) -> None:
+def test_data_in_place_is_linked_and_changes_are_reread(host: Host) -> None:
     (host.home / "data/x").mkdir(parents=True)
     (host.home / "data").chmod(0o700)
     (host.home / "data/x/a").write_text("one")

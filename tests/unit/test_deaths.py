@@ -37,7 +37,7 @@ def test_one_without_a_message_and_one_of_several_lines() -> None:
     assert found and found["message"] == "one\n\n  two" and found["traceback"].endswith("two")
 
 
-def test_a_chain_is_one_traceback_and_an_older_one_is_none_of_it() -> None:
+def test_traceback_includes_its_chain_but_no_older_one() -> None:
     code = """
 import traceback
 try:
@@ -319,14 +319,14 @@ def marked(mark: str) -> str:
         (f"{BAD.replace('ValueError: bad', 'ImportError: ')}A module of NumPy\n", ("ImportError", "A module of NumPy")),
     ],
 )  # fmt: skip
-def test_the_exception_behind_what_stands_around_it(text: str, expected: tuple[str, str] | None) -> None:
+def test_exception_is_found_within_surrounding_output(text: str, expected: tuple[str, str] | None) -> None:
     found = deaths.at_end(text)
     assert (found and (found["type"], found["message"])) == expected
     if expected and found:
         assert [frame.line for frame in frames(found["traceback"])][-1:] in ([3], [2])
 
 
-def test_torchs_prefix_is_taken_off_and_its_last_warnings_are_no_part_of_it() -> None:
+def test_torch_prefix_and_final_warnings_are_stripped() -> None:
     trace = log("raise ValueError('a\\nb')").rstrip().split("\n")
     marked = "\n".join(["step 1", *(f"[rank3]: {line}" for line in trace), _TORCH, ""])
     assert deaths.at_end(marked) == {"type": "ValueError", "message": "a\nb", "traceback": "\n".join(trace)}
@@ -345,11 +345,11 @@ def test_torchs_prefix_is_taken_off_and_its_last_warnings_are_no_part_of_it() ->
         "[rank0]: Traceback (most recent call last):\n[rank0]:   File\n[rank0]: ValueError: x\nstep 7\n",
     ],
 )
-def test_what_is_no_end(text: str) -> None:
+def test_text_without_a_final_exception_gives_none(text: str) -> None:
     assert deaths.at_end(text) is None
 
 
-def test_a_log_full_of_tracebacks_is_not_read_anew_for_each() -> None:
+def test_log_full_of_tracebacks_is_read_in_linear_time() -> None:
     first, failed = "Traceback (most recent call last):\n", "torch.distributed.elastic.multiprocessing.errors."
     numbers = []
     for times in (450, 1800):
@@ -366,7 +366,7 @@ def test_a_mark_of_many_digits_is_compared_once() -> None:
     assert deaths.at_end(text) is None
 
 
-def test_a_worker_of_dataloader_that_crashed_is_read_behind_its_nul(tmp_path: Path) -> None:
+def test_crashed_dataloader_worker_is_read_after_a_nul_byte(tmp_path: Path) -> None:
     path = tmp_path / "rank-0.log"
     chain = "\nThe above exception was the direct cause of the following exception:\n\n"
     killed = BAD.replace("bad", "DataLoader worker (pid 7) is killed by signal: Segmentation fault. ")
@@ -410,7 +410,7 @@ def test_a_cpp_exception_that_nobody_caught() -> None:
     assert deaths.terminated("step 1\n> terminate called without an active exception?") is None
 
 
-def test_a_cpp_exception_that_the_rank_has_outlived_is_none_of_its_own() -> None:
+def test_survived_cpp_exception_is_not_the_cause_of_death() -> None:
     worker = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  bad jpeg\n"
     on = "step 1\n" * 50
     assert deaths.terminated(worker + on) is None

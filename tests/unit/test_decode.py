@@ -45,7 +45,7 @@ def test_any_other_field_that_is_wrong_is_as_if_it_were_absent() -> None:
     assert record["level"] == "loud", "the record itself is left as it is"
 
 
-def test_lists_of_objects_and_tables_lose_what_is_wrong_and_other_lists_count_as_a_whole() -> None:
+def test_wrong_items_are_dropped_from_object_lists_and_tables() -> None:
     left = decode(Left, {"t": 1.0, "e": "left", "processes": [{"pid": 1}, 7, {"pid": "x", "command": "a"}]})
     assert left["processes"] == [{"pid": 1}, {"command": "a"}]
     assert decode(Stall, {"t": 1.0, "e": "stall", "silent": {"0": 1, "1": "x"}}).get("silent") == {"0": 1}

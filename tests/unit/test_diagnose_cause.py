@@ -112,7 +112,7 @@ def test_a_signal_without_words_beats_the_tracebacks_it_caused() -> None:
     assert cause and (cause.failure.kind, cause.failure.code) == ("signal", -9)
 
 
-def test_what_disttui_ended_is_no_cause() -> None:
+def test_rank_ended_by_disttui_is_not_the_cause() -> None:
     stopping = (0, {"e": "stopping", "at": 5.0, "t": 5.0, "reason": "failure", "now": False})
     assert blamed(seen(stopping, (0, death(0, 5.5, -9)), (1, error(1, 6.0)))) == 1
 
@@ -131,7 +131,7 @@ def test_where_all_look_like_consequences_the_first_is_blamed() -> None:
     assert blamed(seen((0, error(0, 10.0, **_PEER)), (1, error(1, 9.0, **_PEER)))) == 1
 
 
-def test_the_leaders_word_counts_where_no_rank_has_failed() -> None:
+def test_leader_names_the_cause_if_no_rank_failed() -> None:
     cause = {"node": 2, "rank": None, "kind": "host lost", "message": "no heartbeat", "at": 8.0, "last": 2.0}
     end = {"state": "failed", "code": 1, "attempt": 1, "cause": cause}
     state = fold(seen((0, error(0, 7.0, **_PEER))), 0, "exit.json", end)
@@ -164,7 +164,7 @@ def uneven(ended: float) -> RunState:
     return fold(state, 0, "attempt-1/ranks.jsonl", {"t": ended, "e": "exit", "rank": 0, "code": 0})
 
 
-def test_a_rank_that_ended_well_too_early_is_the_cause_of_the_others_broken_connection() -> None:
+def test_rank_that_ended_too_early_caused_broken_connections() -> None:
     state = uneven(ended=9.0)
     assert attempt_words(state, 1).startswith(
         "rank 0 on node1 had ended (exit code 0) while rank 1 on node2 still waited in all_reduce (uneven.py:37)"
@@ -202,7 +202,7 @@ def test_a_rank_that_ended_well_after_the_failure_is_not_blamed() -> None:
     assert cause and cause.gone == ()
 
 
-def test_a_rank_that_somebody_has_ended_waited_for_nobody() -> None:
+def test_rank_ended_by_sigterm_is_not_called_waiting() -> None:
     state = fold(
         seen((1, death(1, 9.2, -15))), 0, "attempt-1/ranks.jsonl", {"t": 9.0, "e": "exit", "rank": 0, "code": 0}
     )

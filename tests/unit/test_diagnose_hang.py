@@ -44,7 +44,7 @@ def test_gloo_names_the_rank_that_has_not_entered() -> None:
     ]
 
 
-def test_a_script_that_spawns_its_own_ranks_is_named_with_a_cure() -> None:
+def test_script_that_spawns_its_own_ranks_gets_a_cure() -> None:
     library = "/venv/lib/python3.11/site-packages/torch/multiprocessing/spawn.py"
     places = (
         ("/home/alice/train.py", 6, "<module>"),
@@ -80,7 +80,7 @@ def in_frames(rank: int, *places: tuple[str, str]) -> Standing:
         ("distributed_c10d.py", "all_gather_coalesced"),
     ],
 )
-def test_a_rank_that_waits_inside_torch_is_not_the_one_to_look_at(file: str, function: str) -> None:
+def test_rank_waiting_inside_torch_is_not_the_culprit(file: str, function: str) -> None:
     """Without a flight recorder: rank 0 wraps its model, or waits for a collective, and rank 1 loads data."""
     torch = "/venv/lib/python3.11/site-packages/torch"
     wraps = ("/home/a/train.py", "main"), (f"{torch}/nn/parallel/distributed.py", "__init__")
@@ -92,7 +92,7 @@ def test_a_rank_that_waits_inside_torch_is_not_the_one_to_look_at(file: str, fun
     assert sentences(ranks)[0] == f"rank 0 is in {function} (train.py:10) for 40 s"
 
 
-def test_a_rank_that_imports_is_in_the_module_that_it_imports_and_not_in_python_itself() -> None:
+def test_importing_rank_is_located_in_its_module_not_in_python() -> None:
     """Recorded from accelerate's example, whose imports took more than half a minute."""
     files = ("/home/alice/nlp_example.py", "/venv/lib/python3.11/site-packages/sklearn/utils.py")
     frames = [{"file": file, "line": 16, "function": "<module>"} for file in files]
@@ -115,7 +115,7 @@ def test_identical_stacks_are_merged_and_the_odd_one_is_last() -> None:
     ]
 
 
-def test_nccl_ranks_that_ran_ahead_wait_for_the_first_that_is_missing() -> None:
+def test_nccl_ranks_ahead_wait_in_the_first_missed_collective() -> None:
     """The shape of NCCL's recorder: numbers are numbers, ranks enqueue more before they wait at a synchronisation."""
     assert sentences(loaded("hang_nccl")) == [
         "ranks 0-2 wait in all_reduce #1580 (trainer.py:211); "
@@ -133,7 +133,7 @@ def test_a_stopped_rank_is_named_with_the_way_out() -> None:
     ]
 
 
-def test_a_rank_that_holds_the_lock_is_read_from_faulthandlers_words() -> None:
+def test_rank_holding_the_lock_is_read_from_faulthandler() -> None:
     text = (
         'Thread 0x00007f1 (most recent call first):\n  File "/home/alice/io.py", line 9 in prefetch\n\n'
         'Current thread 0x00007f2 (most recent call first):\n  File "/home/alice/native.py", line 3 in crunch\n'
@@ -169,7 +169,7 @@ def both_in(number: int, *, t: float, entered: float, **more: Any) -> dict[int, 
     return {rank: {**_at("step", 9), "recorder": recorder, "t": t, "silent": 0.2, **more} for rank in (0, 1)}
 
 
-def test_a_run_that_goes_on_between_two_looks_is_no_hang() -> None:
+def test_run_that_progresses_between_samples_is_not_a_hang() -> None:
     first, later = both_in(3633, t=100.0, entered=99.9), both_in(3650, t=102.4, entered=102.3)
     ranks = [standing(rank, "node1", answer, later[rank]) for rank, answer in first.items()]
     assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and keep working"]
@@ -181,7 +181,7 @@ def test_a_step_between_two_looks_is_a_sign_of_life() -> None:
     assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and keep working"]
 
 
-def test_output_of_another_thread_is_no_sign_of_life() -> None:
+def test_output_of_another_thread_does_not_count_as_progress() -> None:
     """tqdm's monitor redraws its bar while the main thread waits in a collective."""
     first, later = both_in(7, t=100.0, entered=60.0, silent=3.0), both_in(7, t=102.4, entered=60.0, silent=0.1)
     ranks = [standing(rank, "node1", answer, later[rank]) for rank, answer in first.items()]
@@ -204,7 +204,7 @@ def test_handler_inside_a_collective_is_named_as_itself() -> None:
     assert awaited(ranks) == {0}
 
 
-def test_a_rank_that_logs_rarely_stands_where_it_is_since_its_last_collective() -> None:
+def test_time_in_place_counts_from_the_last_collective() -> None:
     """As in an epoch without a line: each look may find it in `backward`."""
     answers = both_in(7, t=100.0, entered=99.0, silent=69.0)
     for answer in answers.values():
@@ -224,7 +224,7 @@ def test_the_network_is_blamed_only_after_long() -> None:
     ]
 
 
-def test_a_rank_that_never_entered_a_collective_is_missing_in_the_first() -> None:
+def test_rank_without_collectives_is_missing_in_the_first_one() -> None:
     """As recorded when rank 0 reads its data and the others wait for it: its recorder is empty."""
     ranks = [standing(0, "node1", {**_at("read_text", 53), "recorder": {}, "silent": 80})]
     entry = {"collective_seq_id": 1, "profiling_name": "gloo:broadcast", "process_group": ["0", "default_pg"]}
@@ -300,7 +300,7 @@ def test_nonsense_is_survived_and_cannot_steer_the_terminal() -> None:
     assert sentences([]) == []
 
 
-def test_numbers_that_are_none_in_stacks_and_tracebacks_are_survived() -> None:
+def test_invalid_numbers_in_stacks_and_tracebacks_are_ignored() -> None:
     for digits in ("²", "9" * 5000):
         state = fold(begin("r-1", ("n1",), (1,)), 0, "events.jsonl", {"t": 1.0, "e": "rank", "attempt": 1, "rank": 0})
         ranks = {digits: {"note": "gone", "state": "ended"}}

@@ -85,7 +85,7 @@ def test_a_known_failure_has_its_hint(case: str, name: str, words: str) -> None:
     ],
     ids=["no GPU", "GPUs"],
 )
-def test_what_to_do_about_a_torch_without_cuda_depends_on_the_host(cards: list[Any], words: str) -> None:
+def test_cure_for_torch_without_cuda_depends_on_the_host(cards: list[Any], words: str) -> None:
     state = failed({1: json.loads((_DATA / "cuda_set_device.json").read_text())})
     assert words in hinted(fold(state, 1, "telemetry.jsonl", {"t": 9.0, "gpus": cards}))[1]
 
@@ -156,12 +156,12 @@ def test_no_cure_names_a_key_that_is_not_there() -> None:
     assert "job.sync" not in hinted(failed({1: {"type": "FileNotFoundError", "message": "x"}}))[1]
 
 
-def test_a_file_that_all_hosts_lack_is_said_of_all() -> None:
+def test_file_missing_everywhere_is_reported_for_all_hosts() -> None:
     report = json.loads((_DATA / "file_missing.json").read_text())
     assert "node1, node2 do not have" in hinted(failed({0: report, 1: report}))[1]
 
 
-def test_a_checkpoint_that_attempt_1_did_not_live_to_write_is_not_sought_on_other_hosts_alone() -> None:
+def test_missing_checkpoint_may_never_have_been_written() -> None:
     """nanoGPT, killed in attempt 1 before its first checkpoint, with `resume_args: [--init_from=resume]`."""
     said = "[Errno 2] No such file or directory: '/out/ckpt.pt'"
     report = {"attempt": 2, "type": "FileNotFoundError", "message": said}
@@ -534,7 +534,7 @@ def test_a_status_of_another_program_is_not_a_lost_connection() -> None:
         ("RuntimeError", "bad line in log: 'Connection closed by peer'", False),
     ],
 )
-def test_a_lost_connection_is_a_ranks_where_torch_or_nccl_lost_it(name: str, message: str, known: bool) -> None:
+def test_lost_connection_hint_ignores_unrelated_messages(name: str, message: str, known: bool) -> None:
     found = hinted(failed({1: {"type": name, "message": message}}))
     assert (found[0] == "rank killed elsewhere") == known
 
@@ -558,7 +558,7 @@ def test_what_failed_beside_the_line_that_is_named(name: str, message: str, foun
     assert named == found and words in text
 
 
-def test_a_line_of_source_is_no_message() -> None:
+def test_source_line_is_not_taken_for_the_message() -> None:
     trace = "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    if 'Errno 28' in str(x):\n"
     error = {"type": "TypeError", "message": "argument of type 'NoneType' is not iterable", "traceback": trace}
     assert hinted(failed({1: error})) == ("", "")
@@ -577,7 +577,7 @@ def test_gpus_that_a_process_does_not_see_are_hidden() -> None:
 
 
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
-def test_the_allocators_setting_has_the_name_that_this_torch_knows(name: str) -> None:
+def test_allocator_setting_is_named_as_this_torch_knows_it(name: str) -> None:
     message = (
         "CUDA out of memory. Tried to allocate 2.00 GiB. Of the allocated memory 10.00 GiB is allocated by PyTorch, "
         f"and 4.00 GiB is reserved by PyTorch but unallocated. try setting {name}=expandable_segments:True"

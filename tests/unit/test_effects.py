@@ -76,7 +76,7 @@ def test_all_that_runs_is_reported_with_its_hosts() -> None:
     assert all(text.isprintable() for _, text in seen), "an escape could hide what is run"
 
 
-def test_variables_that_load_code_and_later_arguments_are_reported_too() -> None:
+def test_effects_include_preloads_and_resume_arguments() -> None:
     """`sh -c` is harmless until an argument is added; a preloaded library runs in every program."""
     it = planned(
         facts("cpu_desk"),
@@ -261,7 +261,7 @@ def test_every_host_that_gets_a_secret_is_named(envs: list[dict[str, str]]) -> N
         assert found == ([(set.union(*texts), named)] if named else [])
 
 
-def test_a_question_about_many_hosts_and_secrets_is_not_waited_for() -> None:
+def test_diff_of_many_hosts_and_secrets_is_cheap() -> None:
     env = {f"V{number}": f"${{env:S{number}}}" for number in range(2000)}
     hosts = [f"n{number}" for number in range(500)]
     profile = parse(json.dumps({"disttui": 1, "hosts": hosts, "job": {"command": ["true"], "env": env}}), "p")

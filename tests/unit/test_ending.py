@@ -37,7 +37,7 @@ def test_a_stop_does_not_wait_for_hosts_that_connect_late(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_hosts_that_are_gone_with_their_sandbox_have_ended_as_is_stored_here(tmp_path: Path, stored: bool) -> None:
+def test_stop_of_a_vanished_sandbox_relies_on_stored_results(tmp_path: Path, stored: bool) -> None:
     """The command that follows the run ends with it, and its hosts with that command: the links to them break."""
     mirror = tmp_path / "disttui" / "runs" / "lied-1a2b"
     body = """

@@ -53,7 +53,7 @@ def other_has(monkeypatch: pytest.MonkeyPatch, module: ModuleType, theirs: Any) 
     monkeypatch.setattr(module, "gather_object", lambda mine: [*mine, theirs], raising=False)
 
 
-def test_an_empty_disk_of_one_host_costs_no_checkpoint_of_another(
+def test_empty_disk_of_one_host_deletes_no_checkpoint_elsewhere(
     example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for epoch in (1, 2):
@@ -72,7 +72,7 @@ def test_an_empty_disk_of_one_host_costs_no_checkpoint_of_another(
     assert sorted((tmp_path / "host-0").iterdir()) == before
 
 
-def test_an_epoch_that_one_host_alone_has_is_replaced_once_all_have_written_it(
+def test_epoch_on_one_host_is_replaced_once_all_have_saved(
     example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = example("accelerate")
@@ -102,7 +102,7 @@ def test_an_epoch_that_one_host_alone_has_is_replaced_once_all_have_written_it(
     assert files == ["epoch-1/old", "epoch-2/new", "epoch-3/old"]
 
 
-def test_lightning_removes_what_it_replaces_before_any_host_has_the_new_one(
+def test_lightning_removes_the_old_checkpoint_before_barrier(
     example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strategy = example("lightning").OnEachHost()

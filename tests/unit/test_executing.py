@@ -130,7 +130,7 @@ def test_a_command_does_not_run_where_activate_fails() -> None:
     assert heard(ExecPlace(parse_host("local"), "/none"), "echo up")[-1:] != ["0"]
 
 
-def test_what_stays_in_the_background_survives_the_end_of_its_command() -> None:
+def test_background_process_outlives_its_command() -> None:
     line = "sleep 600 >/dev/null 2>&1 & echo $!; exec sh -c 'exit 3'"
     said, ended = execute(Here(), [ExecPlace(parse_host("local"))], [line])  # type: ignore[arg-type]
     assert isinstance(ended, ExecEnded) and ended.code == 3

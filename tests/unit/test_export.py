@@ -80,7 +80,7 @@ def test_an_accelerate_file_comes_back_byte_for_byte() -> None:
     bash_reads(exported.files["launch-0.sh"])
 
 
-def test_each_machine_rank_of_accelerate_gets_its_file_and_the_way_back_gives_the_same_profile() -> None:
+def test_accelerate_export_has_a_file_per_rank_and_round_trips() -> None:
     first = read_foreign(TWO_MACHINES, "acc.yaml", hosts=("box1", "box2")).text
     exported = export_profile(parse(first, "acc.yaml"), "accelerate")
     files = [exported.files[f"accelerate-{rank}.yaml"] for rank in (0, 1)]
@@ -267,7 +267,7 @@ for pid in $pids; do wait $pid || exit; done
     [("torchrun", "script"), ("torchrun", "sbatch"), ("accelerate", "accelerate"), ("accelerate", "script"),
      pytest.param("torchrun", "hostfile", marks=pytest.mark.openmpi)],
 )  # fmt: skip
-def test_an_imported_job_script_trains_wherever_it_is_exported_to(
+def test_imported_job_script_trains_wherever_it_is_exported(
     launcher: str, target: Target, tmp_path: Path
 ) -> None:
     """Two ranks of the real launchers; only Slurm is played by this machine."""
@@ -332,7 +332,7 @@ def test_what_only_the_hosts_know_is_named(changes: dict[str, str], target: str,
     assert message in str(caught.value)
 
 
-def test_the_built_in_job_is_written_beside_its_command_and_no_file_is_replaced(tmp_path: Path) -> None:
+def test_builtin_job_is_exported_without_replacing_files(tmp_path: Path) -> None:
     words = ("2node", "--to", "hostfile", "-o", str(tmp_path / "out"), "--set", "num_processes=1")
     done = typed(*words, "--set", "launch.master=10.0.0.1")
     assert done.exit_code == 0 and "copy bytegpt.zip to ~ on every host" in done.stderr

@@ -135,7 +135,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
     return slow
 
 
-def test_what_was_on_its_way_for_one_log_never_comes_into_another(
+def test_data_in_flight_for_one_log_never_enters_another(
     run: KnownRun, twin: Path, slow: Slow, link: Link, store: HostStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (store.folder / LOG).unlink()

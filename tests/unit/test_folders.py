@@ -61,7 +61,7 @@ def test_a_run_starts_under_a_folder_for_everybody(cluster: Make, shared: Path) 
 
 @pytest.mark.root
 @pytest.mark.parametrize("level", ["run", "node"])
-def test_a_run_folder_that_another_user_made_first_is_refused_by_name(cluster: Make, shared: Path, level: str) -> None:
+def test_run_folder_of_another_user_is_refused_by_name(cluster: Make, shared: Path, level: str) -> None:
     run = cluster(SLEEP)
     mine = shared / "bashrc"
     mine.write_text("mine")
@@ -121,7 +121,7 @@ def test_a_run_dir_whose_entries_others_can_replace_is_refused(
 
 @pytest.mark.root
 @pytest.mark.skipif(sys.platform != "linux", reason="lists of this kind are Linux'")
-def test_a_run_dir_that_an_access_control_list_opens_to_another_user_is_refused(tmp_path: Path) -> None:
+def test_run_dir_opened_by_an_acl_is_refused(tmp_path: Path) -> None:
     """The mode shows such a list as the right of the group, though the group is this user's own."""
     base = tmp_path / "base"
     base.mkdir(0o755)
@@ -141,7 +141,7 @@ def test_a_run_dir_that_an_access_control_list_opens_to_another_user_is_refused(
 
 
 @pytest.mark.root
-def test_a_run_that_another_user_prepared_is_neither_stopped_nor_settled(cluster: Make, shared: Path) -> None:
+def test_run_of_another_user_cannot_be_stopped_or_forgotten(cluster: Make, shared: Path) -> None:
     run = cluster(SLEEP)
     trap = shared / run.run / "0"
     trap.mkdir(parents=True)
@@ -259,7 +259,7 @@ def test_a_cache_folder_of_others_is_not_used(home: Path, tmp_path: Path, whose:
     assert parcel.is_whole(str(tmp_path / "runtime" / "disttui" / _kept(home).name), node_parcel().sha256)
 
 
-def test_without_any_safe_place_each_one_is_named_with_its_reason(
+def test_every_unsafe_folder_is_named_with_its_reason(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.chmod(0o777)
@@ -304,7 +304,7 @@ print("again")
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o002])
-def test_the_job_gets_the_login_umask_and_our_files_stay_private(cluster: Make, umask: int, tmp_path: Path) -> None:
+def test_job_gets_the_login_umask_and_our_files_stay_private(cluster: Make, umask: int, tmp_path: Path) -> None:
     made = tmp_path / "made"
     job = """
 folder = os.environ["MADE"]
@@ -337,7 +337,7 @@ def test_plan_says_beforehand_that_a_run_dir_will_be_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.root
-def test_a_folder_of_another_user_is_listed_by_its_owner_and_not_opened(shared: Path) -> None:
+def test_folder_of_another_user_is_listed_but_not_opened(shared: Path) -> None:
     trap = shared / "t-1" / "0"
     trap.mkdir(parents=True)
     os.mkfifo(trap / "spec.json")

@@ -48,7 +48,7 @@ def harvested(name: str, folder: Path) -> list[dict[str, Any]]:
         ("uneven", 2.0, {"step": 4, "loss": 2.0}),
     ],
 )
-def test_the_metrics_of_scripts_that_nobody_here_wrote(
+def test_metrics_are_read_from_third_party_logs(
     tmp_path: Path, name: str, first: float, newest: dict[str, Any]
 ) -> None:
     records = harvested(name, tmp_path)
@@ -58,7 +58,7 @@ def test_the_metrics_of_scripts_that_nobody_here_wrote(
 
 
 @pytest.mark.parametrize("path", sorted(_DATA.glob("*.log")), ids=lambda path: path.stem)
-def test_rules_are_silent_on_recorded_logs_and_find_a_planted_nan(tmp_path: Path, path: Path) -> None:
+def test_rules_ignore_recorded_logs_and_find_a_planted_nan(tmp_path: Path, path: Path) -> None:
     def fired(records: list[dict[str, Any]]) -> set[str]:
         names: tuple[RuleName, ...] = ("nonfinite", "spike", "slow", "plateau")
         judge = Judge([WatchRule(rule=name, do="notify") for name in names])
@@ -87,7 +87,7 @@ def test_a_loss_printed_in_the_place_of_a_bar_has_its_own_step(tmp_path: Path) -
     assert [(one["step"], one["val_loss"]) for one in found if "val_loss" in one] == [(465, 4.727), (465, 4.7265)]
 
 
-def test_a_trainer_that_goes_on_from_a_checkpoint_makes_only_the_steps_after_it(tmp_path: Path) -> None:
+def test_resumed_trainer_counts_only_steps_after_its_checkpoint(tmp_path: Path) -> None:
     """Its bar goes from 0 to 182, and calls that 1572 steps a second for the rest of the run; here it makes 20."""
     state = started()
     for record in harvested("run_clm_resumed", tmp_path):
@@ -165,7 +165,7 @@ def test_the_closing_line_has_the_newest_accuracy(tmp_path: Path) -> None:
     assert line == "✓ t-1 finished in 0:34: 1 rank on 1 host  accuracy 0.5156"
 
 
-def test_a_loss_that_is_no_number_any_more_is_told(tmp_path: Path) -> None:
+def test_loss_that_became_nan_is_reported(tmp_path: Path) -> None:
     """Without a word of it, such a run looks like one that has never printed a loss."""
     state = started()
     for record in harvested("imagenet_nan", tmp_path):
@@ -178,7 +178,7 @@ def test_a_loss_that_is_no_number_any_more_is_told(tmp_path: Path) -> None:
     assert any(one.startswith("! the loss is nan") for one in more), more
 
 
-def test_the_accuracy_of_a_validation_is_not_told_as_that_of_the_training() -> None:
+def test_validation_accuracy_is_not_shown_as_training_accuracy() -> None:
     assert metric_words({"val_loss": 4.417, "eval_accuracy": 0.02581}) == ["val loss 4.417", "val accuracy 0.02581"]
     assert metric_words({"val_accuracy": 0.5, "accuracy": 0.75}) == ["accuracy 0.75"]
     assert metric_words({"val_acc1": 0.125, "acc1": 1.56}) == ["val Acc@1 0.125"]

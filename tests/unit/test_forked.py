@@ -144,7 +144,7 @@ def test_a_script_that_sets_threads_before_its_import_has_them(launch: Callable[
     assert one.log("rank-0") == "2 None\n"
 
 
-def test_a_variable_of_the_start_line_has_ranks_start_anew(launch: Callable[..., Launch], tmp_path: Path) -> None:
+def test_late_variable_disables_forked_ranks(launch: Callable[..., Launch], tmp_path: Path) -> None:
     one = launch("script", script(tmp_path, PLAIN_JOB))
     one.ready()
     one.go(KEEP="kept")

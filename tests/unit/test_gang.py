@@ -42,7 +42,7 @@ def test_three_unequal_hosts_train(cluster: Make) -> None:
     assert went["port"] != run.gang["port"]
 
 
-def test_a_host_waits_for_the_first_ones_launcher_only_where_that_listens(cluster: Make) -> None:
+def test_hosts_wait_for_the_first_launcher_only_if_it_listens(cluster: Make) -> None:
     """Launchers of mpirun-per-host and deepspeed need nothing of each other. It would wait for 5 s."""
     slow = 'test "$DISTTUI_NODE" = 1 || sleep 600'
     run = cluster(SLEEP, [1, 1], launcher="mpirun-per-host", activate=slow)

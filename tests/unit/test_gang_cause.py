@@ -74,7 +74,7 @@ def test_a_killed_rank_that_only_torchrun_saw_die(cluster: Make) -> None:
     assert (death["code"], death["at"] < stopping["t"]) == (-9, True)
 
 
-def test_a_rank_that_is_still_dying_when_its_host_is_asked_to_end(cluster: Make) -> None:
+def test_rank_still_dying_when_its_host_stops_is_the_cause(cluster: Make) -> None:
     """As where a GPU's driver takes its time with what a killed rank held: its peers have noticed long before."""
     job = """
 import ctypes, signal, threading
@@ -102,7 +102,7 @@ ctypes.CDLL(None).syscall(exit_this_thread, 0)
     assert death["at"] < stopping["t"]
 
 
-def test_a_rank_that_somebody_terminates(cluster: Make, tmp_path: Path) -> None:
+def test_externally_terminated_rank_is_the_cause(cluster: Make, tmp_path: Path) -> None:
     """Nothing tells it from one that its launcher ends; it was the first all the same."""
     run = cluster(ECHO + SLEEP, [1, 1], env={"STUB_LINGER": "1", "STUB_BLIND_UNTIL": str(tmp_path / "echo")})
     run.start()

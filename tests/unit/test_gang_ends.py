@@ -585,7 +585,7 @@ def test_a_host_that_was_away_learns_of_the_stop(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_host_that_was_away_for_an_attempt_takes_part_in_the_next(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_host_away_for_an_attempt_joins_the_next(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Cut off as attempt 2 begins, back as attempt 3 does: the words of attempt 2 are for nobody any more."""
     for at in range(8):
         cut = Fault("cut", 1, 6.5 + at / 2, _HOST_TIMEOUT + 6 + at)

@@ -281,7 +281,7 @@ class Gate:
         self.loop.close()
 
 
-def test_a_stranger_at_the_leader_s_port_costs_its_connection_alone() -> None:
+def test_stranger_at_the_leader_port_loses_only_its_connection() -> None:
     gate = Gate()
 
     @fuzz

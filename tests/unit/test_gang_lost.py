@@ -164,7 +164,7 @@ def test_a_stop_waits_for_a_host_that_is_cut_off_and_says_so(pair: Make, asked: 
 
 
 @pytest.mark.slow
-def test_a_stop_that_cannot_reach_a_host_ends_when_that_must_have_ended_its_ranks(pair: Make) -> None:
+def test_stop_ends_once_ranks_of_a_lost_host_must_have_ended(pair: Make) -> None:
     run, wire = pair(SLEEP, host_timeout=6, grace=1)
     wire.silent = True
     cut = time.time()

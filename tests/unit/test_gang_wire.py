@@ -61,7 +61,7 @@ def test_garbage_ends_in_one_way(junk: bytes) -> None:
             pass
 
 
-def test_replay_reflection_reorder_and_other_sessions_are_refused() -> None:
+def test_replayed_reflected_or_reordered_messages_are_refused() -> None:
     leader, follower = pair()
     first, second = follower.pack({"k": "a"}), follower.pack({"k": "b"})
     with pytest.raises(BrokenWireError):

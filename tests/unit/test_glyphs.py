@@ -82,7 +82,7 @@ def test_nothing_that_is_written_fails_for_a_character() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "ascii:strict"])
 @pytest.mark.parametrize("words", [["ps"], ["runs", "show", "run-1"], ["logs", "run-1"], ["nosuch"]], ids=" ".join)
-def test_a_command_says_its_words_in_any_encoding(words: list[str], encoding: str, tmp_path: Path) -> None:
+def test_commands_print_in_any_encoding(words: list[str], encoding: str, tmp_path: Path) -> None:
     write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=1, steps=3)
     environ = {**os.environ, "PYTHONIOENCODING": encoding, "XDG_DATA_HOME": str(tmp_path), "TERM": "xterm"}
     done = subprocess.run([DISTTUI, *words], env=environ, capture_output=True, timeout=120, check=False)

@@ -191,7 +191,7 @@ def test_a_script_that_writes_its_own_metrics_is_left_alone(tmp_path: Path, cont
     assert rank.metrics.read_text() == content
 
 
-def test_a_script_that_begins_to_write_its_own_is_left_alone_from_then_on(tmp_path: Path) -> None:
+def test_script_that_starts_writing_metrics_is_left_alone(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     rank.print("Step 1 | Loss: 0.5\n")
     harvest.poll({})
@@ -234,7 +234,7 @@ def test_a_bar_counts_when_it_is_drawn(tmp_path: Path) -> None:
     assert seen == [bars[:1], bars[:1], bars[:2], bars[:2], bars[:3], bars]
 
 
-def test_a_bar_that_is_drawn_twice_for_a_step_tells_its_own_loss_alone(tmp_path: Path) -> None:
+def test_bar_drawn_twice_for_a_step_gives_one_loss(tmp_path: Path) -> None:
     """Lightning draws it when the step is made, and once more when the loss is known."""
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     for step, losses in ((56, (0.65, 0.694)), (57, (0.694, 0.607))):
@@ -244,7 +244,7 @@ def test_a_bar_that_is_drawn_twice_for_a_step_tells_its_own_loss_alone(tmp_path:
     assert [(one["step"], one["loss"]) for one in rank.records()] == [(56, 0.694), (57, 0.607)]
 
 
-def test_the_steps_per_second_of_a_bar_are_those_of_this_attempt(
+def test_steps_per_second_of_a_bar_count_this_attempt_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """tqdm divides all steps by the time since it was made, also those that a checkpoint has made before."""
@@ -271,7 +271,7 @@ def test_lightning_that_goes_on_from_a_checkpoint_counts_on(epoch: int, step: in
     assert found == {"loss": 0.012, "step": step, "epoch": epoch}
 
 
-def test_a_bar_of_preparations_is_no_training() -> None:
+def test_preparation_bar_is_not_taken_for_training() -> None:
     bars = Bars()
     for title in ("Loading train data", "Tokenizing train split"):
         assert bars.recognise(f"{title}: 100%|###| 50/50 [00:01<00:00, 40.00it/s]") == {}
@@ -280,7 +280,7 @@ def test_a_bar_of_preparations_is_no_training() -> None:
 
 @pytest.mark.parametrize("first", ["100%|###| 50/50 [00:01<00:00, 40.0it/s]", "12it [00:01, 8.1it/s]"])
 @pytest.mark.parametrize("loss", ["", ", loss=2.5"])
-def test_a_bar_over_files_before_the_training_does_not_count_once_that_begins(first: str, loss: str) -> None:
+def test_bar_over_files_is_forgotten_once_training_begins(first: str, loss: str) -> None:
     known = Recogniser()
     known.read(first.encode())
     found = [known.read(f" 10%|#  | {at}/300 [00:01<00:10, 9.8it/s{loss}]".encode()) for at in (0, 30)]
@@ -338,14 +338,14 @@ def test_a_counter_of_each_epoch_counts_on() -> None:
         ("Epoch 5/10:  50%|█████     | 5/10 [00:01<00:10,  2.00it/s, loss=1]", {"step": 5, "steps": 10}),
     ],
 )
-def test_an_attempt_that_goes_on_in_a_later_epoch_counts_the_ones_before(line: str, step: dict[str, int]) -> None:
+def test_attempt_resumed_in_a_later_epoch_counts_earlier_ones(line: str, step: dict[str, int]) -> None:
     """Its counter starts anew in every epoch, unless it shows this epoch's part of the run; epoch 1 alone may also be
     the first one."""
     found = read(line) or {}
     assert {name: value for name, value in found.items() if name in ("step", "steps")} == step
 
 
-def test_a_counter_of_an_epoch_whose_first_step_lies_in_its_share_of_the_run_is_not_the_runs_own() -> None:
+def test_counter_of_an_epoch_is_not_taken_for_that_of_the_run() -> None:
     known = Recogniser()
     lines = [(2, 150), (2, 200), (2, 210), (2, 1000), (3, 50), (3, 250)]
     found = [known.read(b"Epoch %d/10 | Step %d/1000 | loss 0.5" % line) for line in lines]
@@ -360,7 +360,7 @@ def test_a_counter_of_an_epoch_whose_first_step_lies_in_its_share_of_the_run_is_
     assert [(one and one["step"], one and one.get("steps")) for one in found] == [(step, 1000) for _, step in lines]
 
 
-def test_an_attempt_that_goes_on_in_epoch_1_counts_epoch_0_where_the_first_attempt_had_one(tmp_path: Path) -> None:
+def test_epoch_1_counts_epoch_0_only_if_an_attempt_had_one(tmp_path: Path) -> None:
     (tmp_path / "attempt-1").mkdir()
     (tmp_path / "attempt-2").mkdir()
     first, second = str(tmp_path / "attempt-1"), str(tmp_path / "attempt-2")
@@ -474,7 +474,7 @@ def _found(judge: Judge) -> list[tuple[int, str]]:
     return [(one["rank"], one["text"]) for one in judge.take()]
 
 
-def test_a_line_of_the_log_is_found_also_where_the_script_writes_its_metrics(tmp_path: Path) -> None:
+def test_log_rule_also_reads_logs_of_scripts_with_metrics(tmp_path: Path) -> None:
     judge = Judge([WatchRule(rule="log", do="notify", pattern=r"^CUDA error: (?!none)")])
     ranks, harvest = [Rank(tmp_path, number) for number in (0, 1)], Harvest(str(tmp_path), [0, 1], None, judge=judge)
     ranks[0].print("CUDA error: none\n a CUDA error: 700\n")
@@ -488,7 +488,7 @@ def test_a_line_of_the_log_is_found_also_where_the_script_writes_its_metrics(tmp
     assert _found(judge) == [], "for ten minutes"
 
 
-def test_silence_counts_for_rank_0_and_for_ranks_that_had_the_line() -> None:
+def test_silence_counts_for_rank_0_and_ranks_with_the_line() -> None:
     judge = Judge([WatchRule(rule="log", do="notify", pattern="alive", absent=60.0)])
     for now in range(200):
         for rank in (0, 1, 2):
@@ -507,7 +507,7 @@ def test_an_expression_for_the_log_that_never_ends_is_given_up(tmp_path: Path) -
     assert rank.records() == [{"step": 1, "loss": 0.5}] and _found(judge) == []
 
 
-def test_both_timers_of_a_slow_pattern_may_run_out_and_none_is_left_on() -> None:
+def test_both_timers_of_a_slow_pattern_may_expire() -> None:
     """The second signal of a match is handled after it, and must not end what calls it."""
     guard = _Guard()
     try:
@@ -558,7 +558,7 @@ def test_a_pattern_is_not_blamed_for_a_host_that_has_no_time(tmp_path: Path) -> 
         assert child.communicate(timeout=60)[0] == "[]\n"
 
 
-def test_a_pattern_that_is_none_is_said(tmp_path: Path) -> None:
+def test_invalid_pattern_is_reported(tmp_path: Path) -> None:
     assert "is not a regular expression" in Harvest(str(tmp_path), [0], "(").notes[0]
 
 

@@ -211,7 +211,7 @@ def test_no_record_of_a_short_file_is_missed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("written", "shown"), [("NaN", "nan"), ("-Infinity", "-inf"), ('"nan"', "nan"), ('"?"', "-")])
-def test_a_loss_that_is_not_finite_stands_in_the_table_of_runs(tmp_path: Path, written: str, shown: str) -> None:
+def test_run_table_shows_a_loss_that_is_not_finite(tmp_path: Path, written: str, shown: str) -> None:
     made = kept(tmp_path)
     spec = {"disttui": 1, "run": made.run, "node_rank": 0, "hosts": ["a", "b"], "nproc": [1, 2]}
     files: dict[str, str | bytes] = {
@@ -228,7 +228,7 @@ def test_a_loss_that_is_not_finite_stands_in_the_table_of_runs(tmp_path: Path, w
     assert made.summary().get("loss") == (None if shown == "-" else shown)
 
 
-def test_a_run_whose_script_prints_no_steps_is_known_by_its_mirror(tmp_path: Path) -> None:
+def test_state_of_a_run_without_steps_comes_from_its_mirror(tmp_path: Path) -> None:
     """No host was ever asked about it."""
     made = kept(tmp_path)
     spec = {"disttui": 1, "run": made.run, "node_rank": 0, "hosts": ["a", "b"], "nproc": [1, 2]}

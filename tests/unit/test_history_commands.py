@@ -46,7 +46,7 @@ def test_since_is_reported_by_the_growth_of_the_logs(tmp_path: Path) -> None:
         printed(made, LineFilter(host="c"))
 
 
-def test_a_rank_that_has_printed_nothing_costs_no_other_its_lines(tmp_path: Path) -> None:
+def test_silent_rank_does_not_hide_lines_of_others(tmp_path: Path) -> None:
     """Its log was announced by the host, and no byte of it has come."""
     run = kept(tmp_path)
     for node in (0, 1):
@@ -252,7 +252,7 @@ def test_a_file_of_metrics_is_tried_without_any_run(tmp_path: Path, name: str, w
     damaged.write_bytes(path.read_bytes()[:900] + b"\0" * 20_000)
     refused = command(tmp_path, "runs", "metrics", "--try", str(damaged))
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
-    assert f"{name}: a " in refused.stderr and "before it can be read" in refused.stderr
+    assert f"{name}: a " in refused.stderr and "before this can be read" in refused.stderr
 
 
 def test_metrics_as_a_table_is_no_trap_for_spreadsheets(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_whatever_a_host_tells_of_itself_is_read_or_refused(data: st.DataObject)
         assert str(error).startswith("n1: malformed answer to the probe")
 
 
-def test_a_number_of_330_digits_breaks_neither_ps_nor_the_home_screen(tmp_path: Path) -> None:
+def test_number_of_330_digits_breaks_neither_ps_nor_home(tmp_path: Path) -> None:
     huge = "9" * 330
     assert all(abs(float(value)) < 1e19 for value in (recognise(f"step 5/{huge} loss: 1.0") or {}).values())
     folder = tmp_path / "0" / "attempt-1"
@@ -226,7 +226,7 @@ def test_a_liar_costs_its_own_rows_alone(tmp_path: Path) -> None:
         assert isinstance(answers[node], HostError) and str(answers[node]).startswith(f"{name}: "), answers[node]
 
 
-def test_a_link_that_breaks_while_a_host_is_probed_is_made_once_more(tmp_path: Path) -> None:
+def test_link_lost_while_probing_is_reconnected_once(tmp_path: Path) -> None:
     facts = repr(json.loads(sorted(FOLDER.glob("*.json"))[0].read_text()))
     body = f"""
     open({str(tmp_path / "tries")!r}, "a").write("x")
@@ -282,7 +282,7 @@ def test_announcements_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(HostStore(tmp_path / "0").files()) == 600
 
 
-def test_a_host_that_invents_ids_of_files_without_end_loses_its_link(
+def test_host_announcing_endless_files_loses_its_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "MOST_FILES", 600)
@@ -297,7 +297,7 @@ def test_a_host_that_invents_ids_of_files_without_end_loses_its_link(
     assert len(came) == 600
 
 
-def test_mirrors_that_end_one_after_the_other_leave_the_link_to_those_that_go_on(
+def test_ended_mirrors_do_not_count_against_the_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of a job of Slurm, whose parts share the link to the login node."""

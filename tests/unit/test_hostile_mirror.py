@@ -180,7 +180,7 @@ def test_what_is_not_damaged_is_reported(base: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
-def test_a_pipe_or_a_folder_in_place_of_a_file_of_a_run_is_not_waited_for(
+def test_pipe_or_folder_in_place_of_a_run_file_does_not_block(
     plant: Callable[[Path], None], base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job on this machine runs as the same user, and may have put it there."""

@@ -64,7 +64,7 @@ def host_of(watch: HostsWatch, name: str) -> HostNow:
     return next(host for host in watch.now() if host.name == name)
 
 
-def test_one_that_never_answers_holds_up_nobody_and_can_be_left(
+def test_silent_host_delays_no_other_and_can_be_abandoned(
     connector: HostConnector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o1777)
@@ -121,7 +121,7 @@ def node_programs() -> list[int]:
     return [pid for pid in below if "sys.stdin.buffer.readline" in procs.command(pid) and not table[pid].dead]
 
 
-def test_a_lost_link_is_shown_and_made_anew(connector: HostConnector) -> None:
+def test_lost_link_is_shown_and_reconnected(connector: HostConnector) -> None:
     before = set(node_programs())
     watch = HostsWatch(chosen(["local"], None, ENVIRON), lambda _: connector, interval=0.2)
     watch.start()
@@ -136,7 +136,7 @@ def test_a_lost_link_is_shown_and_made_anew(connector: HostConnector) -> None:
         watch.close()
 
 
-def test_a_link_that_breaks_before_it_has_sent_anything_is_made_anew(
+def test_link_lost_before_any_data_is_reconnected(
     connector: HostConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back, tries = threading.Event(), list[str]()
@@ -231,7 +231,7 @@ def test_nonsense_of_a_host_counts_as_not_reported() -> None:
     assert "\x1b" not in render_top((HostNow("a" + evil, "seen", load, 1.0),))
 
 
-def test_a_profile_that_others_may_have_written_runs_no_interpreter_of_theirs(tmp_path: Path) -> None:
+def test_profile_writable_by_others_sets_no_interpreter(tmp_path: Path) -> None:
     profile = tmp_path / "theirs.yaml"
     profile.write_text(
         "disttui: 1\nhosts: [a, {host: b, python: /own/python}]\npython: /x/python\njob: {script: x.py}\n"

@@ -123,7 +123,7 @@ def _classes(node: ast.AST, within: str = "") -> Iterator[str]:
             yield from _classes(child, within)
 
 
-def test_no_two_classes_share_a_name_unless_they_are_the_same_idea() -> None:
+def test_classes_share_a_name_only_if_they_are_the_same_idea() -> None:
     homes: dict[str, list[str]] = {}
     for module, tree in _trees().items():
         for name in _classes(tree):

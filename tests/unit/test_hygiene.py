@@ -226,6 +226,12 @@ def _functions(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
             yield node
 
 
+def test_names_of_tests_are_short() -> None:
+    texts = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py")]
+    names = [name for text in texts for name in re.findall(r"def (test_\w+)\(", text)]
+    assert names and [name for name in names if len(name) >= 60] == []
+
+
 def test_no_clock_decides() -> None:
     """A test waits for what happens (tests/unit/waiting.py) and asserts that: seconds depend on what else runs here."""
     found: dict[str, list[int]] = {}

@@ -16,7 +16,7 @@ from disttui.runner.runs.registry import find_run, keep
 ONE, OTHER = "2node-7f3a" + "0" * 12, "2node-7f3a" + "1" * 12
 
 
-def test_four_digits_are_shown_and_more_where_two_known_runs_begin_alike() -> None:
+def test_short_ids_have_four_digits_or_more_if_ambiguous() -> None:
     assert short(ONE) == short(ONE, [ONE, "2node-7f3b" + "0" * 12]) == "2node-7f3a"
     assert short(ONE, [ONE, OTHER]) == "2node-7f3a0"
     assert short(ONE, ["2node-7f3a"]) == "2node-7f3a0", "an old run has just these digits"

@@ -83,7 +83,7 @@ def refused(text: str, *, hosts: tuple[str, ...] = ()) -> str:
     return str(caught.value)
 
 
-def test_an_accelerate_file_of_one_machine_is_eight_processes_on_it() -> None:
+def test_accelerate_file_of_one_machine_gives_eight_processes() -> None:
     profile, said = taken(ONE_MACHINE)
     assert [(host.host, host.num_processes) for host in profile.hosts] == [("local", 8)]
     assert profile.launch.backend == "nccl"
@@ -92,7 +92,7 @@ def test_an_accelerate_file_of_one_machine_is_eight_processes_on_it() -> None:
     assert {int(line.partition(":")[0]) for line in said.splitlines()} == set(range(9))
 
 
-def test_num_processes_of_accelerate_is_the_total_and_another_machine_rank_is_reported() -> None:
+def test_accelerate_total_is_divided_and_machine_rank_reported() -> None:
     profile, said = taken(TWO_MACHINES, hosts=("box1", "box2"))
     assert [(host.host, host.num_processes) for host in profile.hosts] == [("box1", 8), ("box2", 8)]
     assert profile.launch.master == "10.0.0.1" and profile.launch.ports == (29600, 29699)
@@ -113,7 +113,7 @@ def test_accelerate_without_num_machines_takes_the_hosts_given() -> None:
     )
 
 
-def test_accelerate_for_one_process_is_refused_for_several_hosts() -> None:
+def test_accelerate_with_one_process_is_refused_for_many_hosts() -> None:
     text = "mixed_precision: fp8\ndistributed_type: 'NO'\n"
     said = refused(text, hosts=("a", "b"))
     assert "file:2:1: distributed_type: NO is one process, and --host: 2 hosts" in said
@@ -144,14 +144,14 @@ def test_the_launcher_that_a_file_is_for_is_chosen() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "'::1'"])
-def test_the_loopback_address_is_no_meeting_point_of_several_machines(address: str) -> None:
+def test_loopback_address_is_not_the_master_of_many_machines(address: str) -> None:
     text = f"distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 4\nmain_process_ip: {address}\n"
     profile, said = taken(text, hosts=("a", "b"))
     assert profile.launch.master is None or profile.launch.master == "auto"
     assert "main_process_ip: ambiguous" in said and "<host 1 of 2>" in read_foreign(text, "f").text
 
 
-def test_hosts_that_the_file_does_not_name_are_marked_and_reported() -> None:
+def test_hosts_missing_from_the_file_are_marked_and_reported() -> None:
     imported = read_foreign(TWO_MACHINES, "acc.yaml")
     assert '  - "<host 2 of 2>"\n' in imported.text
     assert str(imported.missing).startswith(
@@ -194,7 +194,7 @@ def test_as_many_hosts_are_given_as_the_file_has_machines() -> None:
 
 
 @pytest.mark.parametrize(("hosts", "taken_over"), [(1, 2), (2, 2), (3, 3), (5, 4)])
-def test_of_a_range_of_nodes_as_many_are_taken_as_hosts_are_given(hosts: int, taken_over: int) -> None:
+def test_node_range_takes_as_many_nodes_as_hosts_given(hosts: int, taken_over: int) -> None:
     text, given = "#!/bin/sh\n#SBATCH --nodes=2-4\nsrun python a.py\n", [f"n{at}" for at in range(hosts)]
     if hosts != taken_over:
         with pytest.raises(InputError, match=f"nodes is {taken_over}, but --host is given {hosts} times"):
@@ -229,7 +229,7 @@ def test_a_hostfile_gives_each_host_its_processes() -> None:
     assert "4: box1: ambiguous: given again: 4 + 2 slots" in said
 
 
-def test_a_deepspeed_file_is_handed_to_the_script_and_its_batch_says_how_many_processes() -> None:
+def test_deepspeed_file_is_passed_on_and_sets_process_count() -> None:
     profile, said = taken(DEEPSPEED, "conf/ds.json", hosts=("a", "b"))
     assert [host.num_processes for host in profile.hosts] == [8, 8]
     assert profile.job.args == ("--deepspeed", "--deepspeed_config", "ds.json")
@@ -299,7 +299,7 @@ echo done
 """
 
 
-def test_every_line_of_a_job_script_is_kept_translated_or_reported() -> None:
+def test_every_job_script_line_is_kept_translated_or_reported() -> None:
     profile, said = taken(ACCELERATE_SCRIPT, hosts=("n1", "n2"), MODEL="m")
     assert profile.job.script == "train.py" and profile.launch.launcher == "accelerate"
     assert profile.job.args == ("--model", "m", "--mode", "slow", "--note", "a b", "--config", "base one")
@@ -389,7 +389,7 @@ def test_a_variable_that_the_shell_divides_is_as_many_arguments() -> None:
     assert "list" not in notes["$C"] + notes["$D"]
 
 
-def test_what_commands_print_is_named_apart_and_the_rest_of_a_word_is_kept() -> None:
+def test_command_substitutions_become_variables_within_words() -> None:
     text = (
         f'{TWO}CMD="`pwd`/a.py --at $(date) --again `pwd` "\nexport OUT=/x/$(date)\ntorchrun --nproc_per_node 8 $CMD\n'
     )
@@ -398,7 +398,7 @@ def test_what_commands_print_is_named_apart_and_the_rest_of_a_word_is_kept() -> 
     assert "OUT: ambiguous: it is computed when the job starts" in said and not profile.job.env
 
 
-def test_a_variable_called_args_is_not_all_arguments_of_the_script() -> None:
+def test_variable_named_args_is_not_all_script_arguments() -> None:
     profile, said = taken('#!/bin/sh\n#SBATCH -w n1\npython a.py $ARGS "$@"\n', ARGS="1")
     assert profile.job.args == ("1",)
     assert "3: $ARGS: ambiguous: the script does not set it" in said
@@ -422,7 +422,7 @@ def test_a_block_that_nothing_ends_is_lost_to_the_last_line() -> None:
     assert "3: lines 3 to 6 are not evaluated but dropped; may set A" in notes, notes
 
 
-def test_variables_in_options_and_assignments_of_the_launcher_are_named() -> None:
+def test_variables_in_launcher_options_are_reported() -> None:
     text = """#!/bin/sh
 #SBATCH -w n1
 STEPS=$(grep steps a.yaml)
@@ -483,7 +483,7 @@ def test_a_script_of_one_endless_line_is_read_once(text: str) -> None:
     assert calls.number < 10 * len(text)
 
 
-def test_hosts_for_a_job_script_are_told_from_the_login_node_of_slurm() -> None:
+def test_job_script_with_hosts_suggests_a_slurm_login_node() -> None:
     script = "#!/bin/sh\n#SBATCH --nodes=2\nsrun python train.py\n"
     assert "Slurm" not in notes(read_foreign("#!/bin/sh\ntorchrun a.py\n", "f", "sbatch", ["gpu1"]))
     past = "0: hosts: ambiguous: over SSH, without Slurm's queue; with --login HOST instead: a Slurm job"
@@ -493,7 +493,7 @@ def test_hosts_for_a_job_script_are_told_from_the_login_node_of_slurm() -> None:
         read_foreign(script, "f", "sbatch", ["login"])
 
 
-def test_of_endless_lines_that_nobody_understands_some_are_noted_and_the_rest_is_counted() -> None:
+def test_thousands_of_unread_lines_are_summarized() -> None:
     script = "#!/bin/sh\n" + "abc\n" * 20_000 + "srun python train.py $FAST\n"
     imported = read_foreign(script, "f", "sbatch", ["gpu1"])
     assert len(imported.notes) < 1100 and parse(imported.text, "imported.yaml", ["var.FAST=x"]).job.script == "train.py"
@@ -756,7 +756,7 @@ def test_a_loop_of_ssh_gives_the_hosts_and_the_command(line: str, hosts: str) ->
         ),
     ],
 )
-def test_a_launcher_started_in_a_way_that_is_not_read_names_what_to_write(text: str, cure: str) -> None:
+def test_unreadable_launcher_start_has_a_cure(text: str, cure: str) -> None:
     with pytest.raises(InputError, match=r"^file:\d: .*: (?:its arguments|the script)") as raised:
         read_foreign(text, "file")
     assert cure in str(raised.value)
@@ -768,7 +768,7 @@ def test_what_is_set_behind_a_step_is_known(line: str) -> None:
     assert profile.job.script == "b.py"
 
 
-def test_a_number_of_nodes_that_only_slurm_knows_is_told() -> None:
+def test_node_count_known_only_to_slurm_is_noted() -> None:
     text = "#!/bin/sh\nsrun torchrun --nnodes $SLURM_NNODES --nproc-per-node 8 a.py\n"
     told = notes(read_foreign(text, "file", login="l"))
     assert "torchrun --nnodes: ambiguous: " in told and "is unknown → 1 host" in told
@@ -828,7 +828,7 @@ def test_what_fabrics_command_sets_is_set() -> None:
         ("colossalai run --nproc_per_node 8 -m x", "Write torchrun --nproc-per-node N SCRIPT"),
     ],
 )  # fmt: skip
-def test_programs_that_start_ranks_themselves_name_what_to_write(line: str, cure: str) -> None:
+def test_programs_that_start_their_own_ranks_have_a_cure(line: str, cure: str) -> None:
     with pytest.raises(InputError, match=r"^file:5: ") as raised:
         read_foreign(f"{TWO}{line}\n", "file", "sbatch", ["n1", "n2"])
     assert cure in str(raised.value)
@@ -1315,7 +1315,7 @@ def test_hosts_that_are_given_are_no_guess() -> None:
     assert both and both.cure == "Give --host for each host. Set num_processes in the profile."
 
 
-def test_the_profile_is_printed_or_written_and_the_notes_stand_beside_it(tmp_path: Path) -> None:
+def test_imported_profile_is_printed_or_written_with_notes(tmp_path: Path) -> None:
     file, out = tmp_path / "a\x1b[2Jc.yaml", tmp_path / "mine.yaml"
     file.write_text(ONE_MACHINE + 'strange\\e: "\\e[2Jx"\n')
     printed = typed(str(file), "--script", "go.py")
@@ -1335,7 +1335,7 @@ def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
     assert "bad:2:1: byte 0xff is not UTF-8 text" in str(typed(str(bad)).exception)
 
 
-def test_a_pipe_in_the_place_of_the_file_is_refused_and_one_of_the_shell_is_read(tmp_path: Path) -> None:
+def test_import_refuses_a_fifo_but_reads_a_shell_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "not a regular file" in str(typed(str(tmp_path / "pipe")).exception)
     reading, writing = os.pipe()
@@ -1360,7 +1360,7 @@ PIECES = [
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
-def test_whatever_the_file_holds_it_is_a_profile_or_a_clear_error(data: st.DataObject) -> None:
+def test_any_file_becomes_a_profile_or_a_clear_error(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(SEEDS))
     for _ in range(data.draw(st.integers(0, 6))):
         at, until = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
@@ -1377,7 +1377,7 @@ def test_whatever_the_file_holds_it_is_a_profile_or_a_clear_error(data: st.DataO
             parse(imported.text, "f", [f"var.{name}=x" for name in {*re.findall(r"\$\{var:(\w+)", imported.text)}])
 
 
-def test_a_configuration_of_accelerate_in_place_of_a_profile_is_offered_to_be_imported(tmp_path: Path) -> None:
+def test_accelerate_file_used_as_profile_suggests_import(tmp_path: Path) -> None:
     file = tmp_path / "acc.yaml"
     file.write_text(TWO_MACHINES)
     done = CliRunner().invoke(cli, [str(file)])

@@ -173,7 +173,7 @@ def test_a_port_in_use_is_reported_as_such(launch: Callable[..., Launch], tmp_pa
     assert not (tmp_path / "attempt-1" / "rank-0.log").exists()
 
 
-def test_no_word_no_ranks(launch: Callable[..., Launch], tmp_path: Path) -> None:
+def test_launcher_without_a_start_message_starts_no_ranks(launch: Callable[..., Launch], tmp_path: Path) -> None:
     one = launch("script", script(tmp_path, "print('never')"))
     one.process.stdin.close()  # type: ignore[union-attr]
     assert one.process.wait(120) == 0

@@ -46,7 +46,7 @@ def commands(it: Planned) -> list[str]:
     return [shlex.join(host.command) for host in it.plan.hosts]
 
 
-def test_deepspeed_is_started_on_each_host_with_the_world_of_all() -> None:
+def test_deepspeed_starts_on_each_host_with_the_whole_world() -> None:
     it = under("deepspeed")
     second = it.plan.hosts[1].command
     assert second[1:3] == ("-m", "deepspeed.launcher.launch")
@@ -93,7 +93,7 @@ def test_mpirun_by_hand_is_typed_on_the_first_host_alone() -> None:
     assert second.command == ("echo", "mpirun on node1 also starts the ranks of node2")
 
 
-def test_accelerate_is_torchrun_with_what_the_profile_says_as_variables() -> None:
+def test_accelerate_is_torchrun_with_environment_variables() -> None:
     torchrun, it = under("torchrun"), under("accelerate", precision="fp32", parallel={"strategy": "fsdp"})
     assert commands(it) == commands(torchrun)
     assert it.plan.spec(0, "x")["launcher"] == "torchrun"
@@ -110,7 +110,7 @@ def on_gpus(parallel: dict[str, Any]) -> Planned:
     return planned(facts("a100x8"), facts("a100x6_busy"), num_processes=4, job=job, launch=launch, parallel=parallel)
 
 
-def test_sizes_of_the_profile_reach_accelerates_parallelism_config() -> None:
+def test_parallel_sizes_reach_the_accelerate_configuration() -> None:
     it = on_gpus({"dp_shard": 2, "tp": 2})
     assert it.found("error") == []
     env = it.plan.hosts[1].env
@@ -134,7 +134,7 @@ def test_accelerate_itself_reads_these_variables() -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == [2, 2, 2, 1, 2]
 
 
-def test_what_accelerate_cannot_divide_is_an_error_before_the_start() -> None:
+def test_sizes_accelerate_cannot_divide_are_an_error() -> None:
     (error,) = on_gpus({"tp": 3}).found("error")
     assert error.startswith("None: parallel: tp 3")
     for parallel in ({"strategy": "fsdp"}, {"dp_replicate": 3}):
@@ -153,7 +153,7 @@ def test_mpirun_refuses_a_colon_that_it_would_take_for_its_own() -> None:
     assert not [line for line in within.found("error") if "':'" in line]
 
 
-def test_accelerate_launch_refuses_unequal_hosts_before_the_start() -> None:
+def test_accelerate_launch_refuses_unequal_hosts() -> None:
     (error,) = under("accelerate-launch").found("error")
     assert "node1 1, node2 2" in error and "launch.launcher to accelerate" in error
     it = under("accelerate-launch", hosts=[{"num_processes": 2}, {"num_processes": 2}])
@@ -195,7 +195,7 @@ def test_a_script_for_each_host_has_the_launchers_command(launcher: str, words: 
         ("accelerate-launch", Needs(None, (), "accelerate"), "has no accelerate → Install it: "),
     ],
 )
-def test_a_launcher_that_a_host_lacks_is_an_error_before_the_start(launcher: str, lacking: Needs, words: str) -> None:
+def test_missing_launcher_on_a_host_is_an_error(launcher: str, lacking: Needs, words: str) -> None:
     desk = facts("cpu_desk")
     job = {"script": "x.py"}
     it = planned(desk, replace(desk, needs=lacking, boot_id="other"), job=job, launch={"launcher": launcher})
@@ -234,7 +234,7 @@ _MPICH = "HYDRA build details:"
         ("mpirun", _MPICH, _4, "mpirun on node1 is not Open MPI"),
     ],
 )
-def test_a_plan_says_which_versions_of_mpirun_the_hosts_would_refuse(
+def test_plan_names_incompatible_mpirun_versions(
     launcher: str, first: str, second: str | None, words: str | None
 ) -> None:
     desk = facts("cpu_desk")
@@ -269,7 +269,7 @@ def test_the_probe_asks_the_mpirun_of_the_job_for_its_version(
     assert version("mpirun") is None
 
 
-def test_backend_mpi_is_refused_where_torch_has_none_and_without_one_mpi_world() -> None:
+def test_mpi_backend_needs_torch_support_and_one_mpi_world() -> None:
     data = {"disttui": 1, "hosts": ["a"], "job": {"script": "x.py"}, "launch": {"backend": "mpi"}}
     with pytest.raises(ProfileErrors, match=r"1:\d+: backend mpi needs one MPI world over all hosts.*launcher: mpirun"):
         parse(json.dumps(data), "x.yaml")

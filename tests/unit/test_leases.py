@@ -111,7 +111,7 @@ def start(run: str, gpus: list[int], at: float = 0.0) -> Callable[[], str]:
 
 
 @pytest.mark.root
-def test_of_two_users_who_start_on_the_same_gpus_at_once_exactly_one_wins_each_of_50_times(place: Path) -> None:
+def test_two_users_racing_for_gpus_have_exactly_one_winner(place: Path) -> None:
     """And after kill -9 of everything no lease is left that counts: the next round begins on free GPUs."""
     for turn in range(50):
         at = time.monotonic() + 0.02
@@ -144,7 +144,7 @@ def test_two_starts_without_the_folders_lock_never_both_win(place: Path, monkeyp
             child.kill()
 
 
-def test_a_run_leases_its_gpus_until_its_end_and_a_second_start_names_it(cluster: Make) -> None:
+def test_run_holds_its_gpu_lease_until_it_ends(cluster: Make) -> None:
     first = cluster(SLEEP, gpus=[0, 1], by="alice@laptop")
     first.start()
     first.wait_ranks()
@@ -175,7 +175,7 @@ def test_who_waits_sees_how_far_the_run_is(place: Path) -> None:
     held.release()
 
 
-def test_progress_is_noted_without_a_walk_through_the_whole_run_folder(
+def test_progress_is_noted_without_walking_the_run_folder(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "attempt-2").mkdir()
@@ -197,7 +197,7 @@ def test_runs_on_the_cpu_do_not_exclude_each_other(cluster: Make) -> None:
     assert {one["run"] for one in leases.look().leases} == {run.run for run in both}
 
 
-def test_kill_of_the_supervisor_keeps_the_lease_until_its_ranks_are_gone_and_of_everything_leaves_none(
+def test_killed_supervisor_keeps_its_lease_until_ranks_end(
     cluster: Make,
 ) -> None:
     run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP, gpus=[0])
@@ -219,7 +219,7 @@ def test_kill_of_the_supervisor_keeps_the_lease_until_its_ranks_are_gone_and_of_
     leases.take(leases.new_text("next-1", 0, [0], "")).release()
 
 
-def test_between_the_kill_of_the_supervisor_and_its_wardens_work_nobody_else_gets_the_gpus(cluster: Make) -> None:
+def test_gpus_stay_leased_until_the_warden_has_cleaned_up(cluster: Make) -> None:
     run = cluster(SLEEP, gpus=[0])
     run.start()
     up = run.supervisor(0)
@@ -233,7 +233,7 @@ def test_between_the_kill_of_the_supervisor_and_its_wardens_work_nobody_else_get
     wait_for(lambda: not leases.look().leases, "the warden's release")
 
 
-def test_a_run_whose_warden_is_killed_before_it_is_up_leaves_no_lease_to_who_locks_its_file(
+def test_locked_lease_lapses_if_its_warden_died_early(
     place: Path, tmp_path: Path
 ) -> None:
     """Its parent is another process by then: it may live for ever."""
@@ -265,7 +265,7 @@ def test_a_run_whose_warden_is_killed_before_it_is_up_leaves_no_lease_to_who_loc
     os.close(locks)
 
 
-def test_what_was_claimed_on_several_hosts_is_handed_to_the_supervisor_without_a_gap(cluster: Make) -> None:
+def test_claims_pass_to_the_supervisor_without_a_gap(cluster: Make) -> None:
     run, claims = cluster(SLEEP, gpus=[4]), Claims()
     claims.take({"run": run.run, "node_rank": 0, "gpus": [4], "by": "a@b"})
     before = leases.look().leases
@@ -279,7 +279,7 @@ def test_what_was_claimed_on_several_hosts_is_handed_to_the_supervisor_without_a
 
 
 @pytest.mark.root
-def test_by_hand_it_lasts_until_its_end_keeps_others_out_and_lets_its_owner_in(place: Path) -> None:
+def test_reservation_keeps_others_out_and_lets_its_owner_in(place: Path) -> None:
     take = {"gpus": [0], "by": "alice@laptop", "note": "debugging"}
     lent = Child(UID, lambda: Claims().take({**take, "seconds": 600.0}))  # type: ignore[typeddict-item]
     lent.said()
@@ -309,7 +309,7 @@ class OneHost:
         return {"lease": Claims().take, "release": Claims().release}[op](request)  # type: ignore[operator]
 
 
-def test_leases_by_hand_of_hosts_of_which_one_fails_take_nothing_and_give_back_nothing(place: Path) -> None:
+def test_reservation_failing_on_one_host_changes_no_lease(place: Path) -> None:
     viewer: Any = OneHost()
     assert lease(viewer, ["box1"], [0], seconds=600.0, note="mine") == ("box1",)
     with pytest.raises(HostError, match="box2: cannot be reached"):
@@ -334,7 +334,7 @@ def test_the_whole_host_by_hand_keeps_runs_on_the_cpu_out_too(place: Path) -> No
 
 
 @pytest.mark.root
-def test_a_lease_that_another_user_forges_is_shown_as_theirs_and_a_malformed_one_not_at_all(place: Path) -> None:
+def test_forged_lease_names_its_owner_and_malformed_is_ignored(place: Path) -> None:
     forged = {**leases.new_text("llama-1", 0, [0], "alice@laptop"), "user": "alice", "uid": 0}
     squat = {**leases.new_text("", 0, [1], "alice@laptop"), "pid": 0}
     wrong: list[Any] = [
@@ -370,7 +370,7 @@ def test_a_lease_that_another_user_forges_is_shown_as_theirs_and_a_malformed_one
 
 
 @pytest.mark.root
-def test_a_dead_runs_lease_that_another_user_keeps_locked_does_not_count(place: Path) -> None:
+def test_dead_lease_locked_by_another_user_does_not_count(place: Path) -> None:
     dead = Child(UID, start("llama-1", [0]))
     assert dead.said() == ""
     (path,) = place.iterdir()
@@ -421,7 +421,7 @@ def test_a_gpu_that_the_host_does_not_have_is_not_leased(place: Path, monkeypatc
     assert len(leases.release_by_hand(None)) == 1
 
 
-def test_gpus_that_nvidia_smi_does_not_list_can_be_leased_by_hand_where_it_lists_none(
+def test_gpus_can_be_reserved_where_nvidia_smi_lists_none(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on hosts with AMD's GPUs, or without nvidia-smi in PATH."""
@@ -460,7 +460,7 @@ def test_release_of_single_gpus_of_a_whole_host_is_refused(place: Path) -> None:
     assert len(leases.release_by_hand(None)) == 1
 
 
-def test_a_turn_that_fails_leaves_the_time_since_which_the_run_waits(place: Path) -> None:
+def test_failed_turn_keeps_the_start_of_the_wait(place: Path) -> None:
     held = leases.take(leases.new_text("first-1", 0, [0], ""))
     waits = leases.take(leases.new_text("second-1", 0, [0], "", state="waiting", order=1.0, since=5.0))
 
@@ -475,7 +475,7 @@ def test_a_turn_that_fails_leaves_the_time_since_which_the_run_waits(place: Path
     waits.release()
 
 
-def test_a_quota_keeps_a_user_from_more_gpus_of_a_host_and_nobody_else(place: Path) -> None:
+def test_quota_limits_gpus_per_user_and_host(place: Path) -> None:
     def wish(run: str, gpus: list[int], by: str = "alice@laptop", **more: Any) -> LeaseText:
         return leases.new_text(run, 0, gpus, by, quota=2, **more)
 
@@ -543,7 +543,7 @@ def test_a_note_of_two_lines_becomes_one(place: Path) -> None:
     leases.release_by_hand(None)
 
 
-def test_a_note_with_characters_of_a_newer_unicode_counts_and_an_invisible_one_does_not(place: Path) -> None:
+def test_note_may_have_newer_unicode_but_nothing_invisible(place: Path) -> None:
     newer = "\U0001fae8\U000e0fff"  # an emoji that Python 3.8 does not know, and one that no Python knows
     for note, counts in ((newer, True), ("\u202e", False), ("\x9b", False), ("\u2028", False), ("\ud800", False)):
         text = leases.new_text("", 0, [0], "alice@laptop", note=note)
@@ -577,7 +577,7 @@ def test_further_names_of_a_lease_hide_no_other_of_its_owner(place: Path, monkey
     assert leases.look().leases == []
 
 
-def test_of_more_leases_than_are_told_of_one_user_those_that_wait_are_left_out(
+def test_waiting_leases_beyond_the_limit_are_left_out(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "_MOST_OF_ONE", 2)
@@ -594,7 +594,7 @@ def test_of_more_leases_than_are_told_of_one_user_those_that_wait_are_left_out(
         one.release()
 
 
-def test_where_no_lease_can_be_made_what_others_have_is_theirs_still(
+def test_leases_of_others_hold_when_none_can_be_created(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = leases.take(leases.new_text("first-1", 0, [0], ""))
@@ -617,7 +617,7 @@ def in_line(run: str, order: float = 1.0) -> leases.HeldLease:
     return leases.take(leases.new_text(run, 0, [0], "", state="waiting", order=order))
 
 
-def test_a_run_in_line_whose_lease_cannot_be_written_gets_no_turn_keeps_its_place_and_says_why(
+def test_queued_run_with_unwritable_lease_keeps_its_place(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, loop, told = in_line("mine-1"), Loop(), []
@@ -647,7 +647,7 @@ def test_a_run_in_line_whose_lease_cannot_be_written_gets_no_turn_keeps_its_plac
     held.release()
 
 
-def test_a_folder_that_another_user_fills_costs_a_waiting_run_a_twentieth_of_a_core(
+def test_waiting_run_polls_a_huge_folder_rarely(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each look at 200,000 files takes half a second."""
@@ -670,7 +670,7 @@ def test_a_folder_that_another_user_fills_costs_a_waiting_run_a_twentieth_of_a_c
     held.release()
 
 
-def test_a_queued_run_for_which_no_lease_can_be_made_does_not_start(
+def test_queued_run_without_a_lease_does_not_start(
     place: Path, monkeypatch: pytest.MonkeyPatch, cluster: Make
 ) -> None:
     def full(*_: object) -> leases.HeldLease:
@@ -705,7 +705,7 @@ def test_a_waiting_lease_that_fails_half_way_holds_nothing(place: Path, monkeypa
     held.release()
 
 
-def test_a_warden_that_takes_over_a_run_from_the_line_still_holds_its_gpus(place: Path) -> None:
+def test_warden_taking_over_a_queued_run_holds_its_gpus(place: Path) -> None:
     held = in_line("mine-1")
     wardens = leases.HeldLease(os.dup(held.fd), held.path, held.text)
     assert held.take_turn()
@@ -716,7 +716,7 @@ def test_a_warden_that_takes_over_a_run_from_the_line_still_holds_its_gpus(place
     held.close()
 
 
-def test_a_lease_whose_file_was_removed_is_taken_only_where_others_see_it(place: Path) -> None:
+def test_removed_lease_file_is_recreated_before_a_turn(place: Path) -> None:
     held, behind = in_line("mine-1"), in_line("other-1", 2.0)
     Path(held.path).unlink()
     assert held.take_turn()
@@ -726,7 +726,7 @@ def test_a_lease_whose_file_was_removed_is_taken_only_where_others_see_it(place:
     behind.release()
 
 
-def test_a_lock_on_the_folder_that_another_user_keeps_does_not_hold_up_a_run_in_line(
+def test_folder_locked_by_another_user_does_not_block_the_queue(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, keeps = in_line("mine-1"), _keep(place)
@@ -755,7 +755,7 @@ def _keep(path: Path) -> int:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1755, 0o755])
-def test_a_folder_that_is_not_everybodys_and_sticky_keeps_no_leases_and_the_run_starts_and_says_so(
+def test_unsafe_lease_folder_is_reported_and_the_run_starts(
     cluster: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     folder = tmp_path / "odd"
@@ -775,7 +775,7 @@ def test_a_folder_that_is_not_everybodys_and_sticky_keeps_no_leases_and_the_run_
         assert list(folder.iterdir()) == []
 
 
-def test_a_start_on_leased_gpus_says_whom_to_ask_and_what_is_free() -> None:
+def test_start_on_leased_gpus_names_the_holder_and_free_gpus() -> None:
     """By recorded GPUs; the plan takes free ones where the profile lists none."""
     held = {
         **leases.new_text("llama-7f3a000011112222", 0, [0, 1], "alice@laptop", since=0.0),
@@ -829,7 +829,7 @@ def test_whatever_a_host_says_of_its_leases_can_be_shown(lies: list[dict[str, An
     json.dumps([asdict(host), queue_json(waiting)], allow_nan=False)
 
 
-def test_a_run_whose_two_node_ranks_are_on_one_machine_is_listed_once() -> None:
+def test_run_with_two_node_ranks_on_one_host_is_listed_once() -> None:
     def lease(run: str, node_rank: int, gpus: list[int]) -> dict[str, Any]:
         text = leases.new_text(run, node_rank, gpus, "ada@laptop")
         return {**text, "user": "ada", "uid": 1, "since": 1000.0 + node_rank}
@@ -850,7 +850,7 @@ def test_a_clock_that_no_host_has_costs_its_figures_alone() -> None:
     assert "% done, about years left" in holder(found[0], found[0]["since"] + 1)
 
 
-def test_a_host_that_tells_of_thousands_of_waiting_runs_costs_seconds_at_most() -> None:
+def test_thousands_of_waiting_runs_are_cheap_to_list() -> None:
     told = {**leases.new_text("r-1", 0, list(range(64)), "a@b", state="waiting"), "user": "a", "uid": 1}
     many = read_leases([{**told, "run": f"r-{number}", "order": number} for number in range(10_000)])
     waiting = queue([HostLeases("box1", many, (), "", 0.0, 0)])

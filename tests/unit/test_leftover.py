@@ -93,7 +93,7 @@ def test_memory_that_goes_in_a_moment_is_waited_for(driver: Driver, monkeypatch:
     assert [pid in answer for answer in answers] == [True, True, True, False]
 
 
-def test_memory_of_others_is_no_matter_of_ours(driver: Driver) -> None:
+def test_memory_of_other_processes_is_not_reported(driver: Driver) -> None:
     """Neither that of processes that were never ours, nor that of one which has got an old number of ours."""
     assert seen(Leftover({ended(), os.getpid()}, None, True, driver(os.getpid(), 1 << 30))) == {}
 
@@ -135,7 +135,7 @@ sys.stdin.read()
     ],
     ids=["a rank", "another run's rank", "another run's supervisor", "its own supervisor", "a stranger"],
 )
-def test_another_run_that_has_got_the_port_is_no_leftover(tag: str, words: list[str], ours: bool) -> None:
+def test_port_held_by_another_run_is_not_a_leftover(tag: str, words: list[str], ours: bool) -> None:
     command = [sys.executable, "-c", _LISTENS, *words]
     env = {**os.environ, "DISTTUI_TAG": tag}
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as listens:

@@ -188,7 +188,7 @@ def test_a_name_cannot_lead_out_of_its_library(listed: dict[str, Path], tmp_path
     assert "this link leads outside of the library" in shown and "secret" not in shown
 
 
-def test_a_broken_profile_is_listed_with_its_error_and_the_others_work(listed: dict[str, Path]) -> None:
+def test_broken_profile_is_listed_with_its_error(listed: dict[str, Path]) -> None:
     put(listed["team1"], "good.yaml")
     put(listed["team1"], "evil.yaml", GOOD + 'description: "\\e[2J\\u202Eevil"\n')
     put(listed["team1"], "bad.yaml", "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt}\nlanch: 1\n")
@@ -207,7 +207,7 @@ def test_a_broken_profile_is_listed_with_its_error_and_the_others_work(listed: d
     assert not [one for one in again.profiles if one.entry.name == "bad" and one.header.problem], "it is read again"
 
 
-def test_the_app_lists_profiles_in_the_order_that_decides_what_a_name_means(listed: dict[str, Path]) -> None:
+def test_app_lists_profiles_in_lookup_order(listed: dict[str, Path]) -> None:
     for library in ("team1", "team2", "own"):
         put(listed[library], "a.yaml")
     (listed["team1"] / "out.yaml").symlink_to("/etc/passwd")
@@ -223,7 +223,7 @@ def test_the_app_lists_profiles_in_the_order_that_decides_what_a_name_means(list
     assert shown[1].cells[-1] == [("shadowed by two/a", "table--muted")]
 
 
-def test_each_row_of_the_app_opens_its_own_profile_and_has_a_name_that_means_it(listed: dict[str, Path]) -> None:
+def test_app_rows_open_their_own_profile_and_name_it(listed: dict[str, Path]) -> None:
     """Another's file cannot take the place of one of these rows."""
     paths = [
         put(listed["team2"], "x.yaml"),
@@ -241,7 +241,7 @@ def test_each_row_of_the_app_opens_its_own_profile_and_has_a_name_that_means_it(
     assert [names[path] for path in paths] == ["x", "own/x", "own/two/x", "own/one/x", "one/x", "y", "one/y.yml"]
 
 
-def test_every_name_that_is_listed_or_completed_means_its_profile(listed: dict[str, Path]) -> None:
+def test_every_listed_or_completed_name_finds_its_profile(listed: dict[str, Path]) -> None:
     """A folder of one's own may be called as a library is, and a library may have a.yaml beside a.yml."""
     inner = put(listed["own"], "one/y.yaml")
     put(listed["team1"], "a.yml")

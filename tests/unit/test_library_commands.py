@@ -60,7 +60,7 @@ def test_a_profile_in_use_is_removed_only_after_a_yes(
     assert typed(*line, given="y\n")[0] == 0 and not (team / f"{name}.yaml").exists()
 
 
-def test_a_profile_that_nothing_uses_is_removed_without_a_question(team: Path) -> None:
+def test_unused_profile_is_removed_without_a_question(team: Path) -> None:
     assert typed("remove", "team/other")[0] == 0 and not (team / "other.yaml").exists()
     assert typed("remove", "team/base", "--yes")[0] == 0 and not (team / "base.yaml").exists()
 
@@ -100,7 +100,7 @@ def test_an_inventory_is_saved_edited_listed_and_checked(team: Path, monkeypatch
     assert code == 2 and "inventory/new.yaml:1:1: this inventory has no hosts" in said
 
 
-def test_a_key_file_is_written_by_its_absolute_path_and_for_no_pattern(team: Path) -> None:
+def test_key_file_is_saved_absolute_and_never_for_a_pattern(team: Path) -> None:
     config, key = team.parent / "ssh_config", Path("lab key").absolute()
     key.write_text("a key")
     environ = {"DISTTUI_SSH_CONFIG": str(config)}

@@ -49,7 +49,7 @@ def commit(remote: Path, entries: list[tuple[str, str, str]]) -> None:
 
 
 @pytest.mark.git
-def test_a_hostile_repository_runs_nothing_and_writes_nothing_outside(tmp_path: Path) -> None:
+def test_hostile_repository_runs_and_writes_nothing_outside(tmp_path: Path) -> None:
     remote, mark = bare(tmp_path / "hub.git"), tmp_path / "ran"
     hidden = git(remote, "hash-object", "-t", "tree", "-w", "--stdin")
     commit(remote, [
@@ -94,7 +94,7 @@ def test_a_file_that_becomes_a_folder_stops_no_sync(tmp_path: Path) -> None:
 
 
 @pytest.mark.git
-def test_a_tree_of_few_bytes_that_names_endless_files_is_refused(
+def test_small_tree_naming_endless_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote = bare(tmp_path / "hub.git")
@@ -126,7 +126,7 @@ def test_a_tree_of_few_bytes_that_names_endless_files_is_refused(
 
 
 @pytest.mark.git
-def test_a_fetch_that_would_fill_the_disk_is_ended_while_it_runs(
+def test_fetch_that_would_fill_the_disk_is_aborted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote, url = bare(tmp_path / "hub.git"), "hub:profiles.git"
@@ -203,7 +203,7 @@ def test_a_remote_that_never_stops_talking_is_left_in_time(tmp_path: Path) -> No
 
 @pytest.mark.git
 @pytest.mark.parametrize("others", [".", "config", "hooks", "hooks/pre-receive"])
-def test_a_hook_that_others_can_write_does_not_run_as_the_user_who_syncs(others: str, tmp_path: Path) -> None:
+def test_hook_writable_by_others_does_not_run(others: str, tmp_path: Path) -> None:
     remote, mark = bare(tmp_path / "hub.git"), tmp_path / "ran"
     hook = remote / "hooks/pre-receive"
     hook.parent.mkdir(exist_ok=True)
@@ -259,7 +259,7 @@ def test_addresses_that_are_not_given_to_git(url: str, flaw: str) -> None:
     assert (flaw in url_flaw(url)) if flaw else url_flaw(url) == ""
 
 
-def test_a_save_that_changes_nothing_of_a_file_does_not_write_it(tmp_path: Path) -> None:
+def test_conflicting_save_does_not_rewrite_the_file(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     library, alice = Library("lab", "team", folder), User("alice", tmp_path, "none")
@@ -276,7 +276,7 @@ def test_a_save_that_changes_nothing_of_a_file_does_not_write_it(tmp_path: Path)
     assert saved.other and written() == before, "bob's editor may write it at this moment"
 
 
-def test_a_join_of_profiles_that_extend_others_must_be_a_good_profile(tmp_path: Path) -> None:
+def test_join_of_extending_profiles_must_be_valid(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     library, alice = Library("lab", "team", folder), User("alice", tmp_path, "none")
@@ -288,7 +288,7 @@ def test_a_join_of_profiles_that_extend_others_must_be_a_good_profile(tmp_path: 
     assert (folder / "two.yaml").read_text() == base + "  script: train.py\n"
 
 
-def test_a_file_without_an_end_in_a_shared_folder_is_not_read_whole(tmp_path: Path) -> None:
+def test_huge_file_in_a_shared_folder_is_not_read_whole(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     with (folder / "two.yaml").open("wb") as file:
@@ -309,7 +309,7 @@ def test_a_pipe_in_a_shared_folder_is_not_waited_for(tmp_path: Path) -> None:
             use()
 
 
-def test_an_empty_place_is_not_the_folder_that_the_command_is_typed_in(tmp_path: Path) -> None:
+def test_empty_library_address_is_not_the_current_folder(tmp_path: Path) -> None:
     alice = User("alice", tmp_path, "none")
     with pytest.raises(InputError, match=r"nor a folder|not a folder"):
         add_library("lab", "", alice.environ)

@@ -108,7 +108,7 @@ def test_an_edit_wins_over_a_removal(users: tuple[User, User]) -> None:
     assert alice.read("two") == bob.read("two") == PROFILE.replace("restarts: 1", "restarts: 2")
 
 
-def test_edits_made_by_hand_are_saved_and_broken_ones_stay_where_they_are(users: tuple[User, User]) -> None:
+def test_edits_by_hand_are_saved_unless_broken(users: tuple[User, User]) -> None:
     alice, bob = users
     path = bob.library.folder / "two.yaml"
     path.write_text(PROFILE.replace("train.py", "hand.py"))
@@ -225,7 +225,7 @@ def test_many_files_edited_by_hand_are_one_commit(users: tuple[User, User], monk
     assert history_of("team/p7", alice.environ)[0].subject == "100 manually edited files"
 
 
-def test_a_sync_says_that_hooks_of_a_repository_that_others_can_write_did_not_run(
+def test_sync_reports_skipped_hooks_of_a_writable_repository(
     users: tuple[User, User], tmp_path: Path
 ) -> None:
     alice, _ = users
@@ -247,7 +247,7 @@ def test_a_sync_says_that_hooks_of_a_repository_that_others_can_write_did_not_ru
     assert alice.sync().hooks_left_out
 
 
-def test_pushes_that_are_rejected_ten_times_end_with_one_clear_error(users: tuple[User, User], tmp_path: Path) -> None:
+def test_repeatedly_rejected_pushes_end_in_one_clear_error(users: tuple[User, User], tmp_path: Path) -> None:
     alice, _ = users
     hook = tmp_path / "hub.git/hooks/update"
     hook.parent.mkdir(exist_ok=True)
@@ -298,7 +298,7 @@ def test_a_full_disk_leaves_the_old_file(users: tuple[User, User], monkeypatch: 
     assert sorted(path.name for path in alice.library.folder.iterdir()) == [".git", "two.yaml"]
 
 
-def test_names_that_lead_to_no_profile_are_refused_with_what_there_is(users: tuple[User, User]) -> None:
+def test_names_of_no_profile_are_refused_with_suggestions(users: tuple[User, User]) -> None:
     alice, _ = users
     for name, message in (
         ("tem/two", r"library tem not found\n  → Did you mean team\?"),

@@ -138,7 +138,7 @@ def test_variables_for_another_python_change_nothing(home: Path, tmp_path: Path)
         (Shelled("sh"), "true", "the node program ended immediately"),
     ],
 )
-def test_what_keeps_it_from_starting_is_said(home: Path, shelled: Shelled, python: str, words: str) -> None:
+def test_reason_for_a_failed_start_is_reported(home: Path, shelled: Shelled, python: str, words: str) -> None:
     with pytest.raises(HostError, match=words) as caught:
         Link(shelled, "node7", python)
     assert str(caught.value).startswith("node7: ")
@@ -360,7 +360,7 @@ def test_telemetry_streams_until_the_link_ends(link: Link) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError, ValueError, KeyError, TypeError, OverflowError])
-def test_news_that_cannot_be_taken_end_the_link_and_not_its_reader_alone(link: Link, error: type[Exception]) -> None:
+def test_error_while_handling_news_ends_the_link(link: Link, error: type[Exception]) -> None:
     def refuse(item: object) -> None:
         raise error("no such thing")
 
@@ -459,7 +459,7 @@ def test_no_writable_home_is_no_obstacle(home: Path, tmp_path: Path, monkeypatch
     assert (tmp_path / "disttui").is_dir()
 
 
-def test_the_kept_program_is_compiled_for_this_python_and_readable_by_others(home: Path, first_link: Link) -> None:
+def test_node_program_is_compiled_and_loads_in_other_pythons(home: Path, first_link: Link) -> None:
     kept = home / ".cache" / "disttui" / Path(node_parcel().remote_path).name
     with zipfile.ZipFile(kept) as archive:
         names = set(archive.namelist())

@@ -65,7 +65,7 @@ def test_the_newest_part_stays_where_it_is(run: Path) -> None:
     assert data[-4 * MIB :] == b"".join(b"%031d\n" % at for at in range(16 * MIB, 20 * MIB, 32))
 
 
-def test_a_late_viewer_gets_what_is_left_and_one_that_followed_has_all(run: Path, tmp_path: Path) -> None:
+def test_late_viewer_gets_the_rest_and_a_follower_gets_all(run: Path, tmp_path: Path) -> None:
     path = run / LOG
     followed = HostStore(tmp_path / "followed")
     size = grow(path, 8)
@@ -99,7 +99,7 @@ def test_no_limit_no_hole(run: Path) -> None:
     assert path.stat().st_blocks * 512 >= 4 * MIB
 
 
-def test_what_strangers_make_mpirun_write_does_not_fill_the_disk(run: Path) -> None:
+def test_mpirun_log_flooded_by_strangers_stays_bounded(run: Path) -> None:
     """Without `launch.log_limit`, too."""
     path = run / "attempt-1/launcher.log"
     said: list[Any] = []

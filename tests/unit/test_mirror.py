@@ -74,7 +74,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_everything_arrives_while_it_grows_and_ends_with_exit_json(run: Path, tmp_path: Path) -> None:
+def test_mirror_follows_growth_and_ends_with_exit_json(run: Path, tmp_path: Path) -> None:
     store = HostStore(tmp_path / "mirror")
     log = run / "attempt-1" / "rank-0.log"
     with following(run, store) as events:
@@ -98,7 +98,7 @@ def test_everything_arrives_while_it_grows_and_ends_with_exit_json(run: Path, tm
     assert names[-1] == "exit.json"
 
 
-def test_an_attempt_that_begins_as_the_run_ends_is_sent_before_its_end(
+def test_attempt_begun_at_the_end_is_sent_before_exit_json(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan = os.scandir
@@ -135,7 +135,7 @@ def test_a_new_link_goes_on_where_the_old_one_ended(run: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("regrown", [b"new", b"n" * 200_000])
-def test_a_truncated_log_is_a_new_generation_and_the_old_one_stays(run: Path, tmp_path: Path, regrown: bytes) -> None:
+def test_truncated_log_starts_a_new_generation(run: Path, tmp_path: Path, regrown: bytes) -> None:
     with copied(run, tmp_path, b"old" * 30_000) as (log, mirrored):
         pass
     log.write_bytes(regrown)
@@ -170,7 +170,7 @@ def test_a_log_that_is_emptied_and_filled_while_it_is_read(
         eventually(lambda: [path.read_bytes() for path in mirrored.parent.glob(mirrored.name)] == [b"new" * 2000])
 
 
-def test_a_late_viewer_may_begin_with_the_tail_of_logs_but_has_metrics_whole(run: Path, tmp_path: Path) -> None:
+def test_late_viewer_gets_the_tail_of_logs_and_all_metrics(run: Path, tmp_path: Path) -> None:
     (run / "attempt-1" / "rank-0.log").write_bytes(b"0123456789" * 1000)
     (run / "attempt-1" / "rank-0.metrics.jsonl").write_text('{"step": 1}\n' * 1000)
     store = HostStore(tmp_path / "mirror")
@@ -182,7 +182,7 @@ def test_a_late_viewer_may_begin_with_the_tail_of_logs_but_has_metrics_whole(run
     assert (tmp_path / "mirror/attempt-1/rank-0.metrics.jsonl").read_text() == '{"step": 1}\n' * 1000
 
 
-def test_who_comes_back_to_a_log_that_has_grown_much_begins_at_its_end_again(run: Path, tmp_path: Path) -> None:
+def test_returning_viewer_skips_to_the_tail_of_a_grown_log(run: Path, tmp_path: Path) -> None:
     log = run / "attempt-1" / "rank-0.log"
     log.write_bytes(b"a" * 5000)
     for size, start in ((5000, 0), (5090, 0), (20_000, 19_900)):
@@ -248,7 +248,7 @@ def test_cancelled_mirror_does_not_say_that_the_run_has_ended(run: Path) -> None
     assert {"ended": True} not in told and {"caught_up": True} not in told
 
 
-def test_what_the_user_puts_into_the_run_folder_is_not_followed_out_of_it(run: Path, tmp_path: Path) -> None:
+def test_symlink_out_of_the_run_folder_is_not_followed(run: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.log").write_text("secret")
     (run / "attempt-1" / "rank-0.log").symlink_to(tmp_path / "secret.log")
     store = HostStore(tmp_path / "mirror")
@@ -265,7 +265,7 @@ def test_a_host_cannot_make_the_viewer_write_elsewhere(tmp_path: Path, name: str
         store.announce({"file": 0, "name": name, "generation": 0, "start": 0})
 
 
-def test_a_mirror_whose_notes_are_lost_starts_over_without_doubling(run: Path, tmp_path: Path) -> None:
+def test_mirror_without_its_notes_restarts_without_doubling(run: Path, tmp_path: Path) -> None:
     (run / "events.jsonl").write_text("one\n")
     mirror = tmp_path / "mirror"
     store = HostStore(mirror)
@@ -280,7 +280,7 @@ def test_a_mirror_whose_notes_are_lost_starts_over_without_doubling(run: Path, t
     assert (mirror / "events.jsonl").read_text() == "one\n"
 
 
-def test_a_run_folder_that_is_removed_is_said_to_be_gone(run: Path, tmp_path: Path) -> None:
+def test_removed_run_folder_is_reported_as_gone(run: Path, tmp_path: Path) -> None:
     (run / "spec.json").write_text("{}")
     with following(run, HostStore(tmp_path / "mirror")) as events:
         eventually(lambda: {"caught_up": True} in events)
@@ -292,7 +292,7 @@ def test_a_run_folder_that_is_removed_is_said_to_be_gone(run: Path, tmp_path: Pa
         eventually(lambda: events[-1:] == [{"gone": True}])
 
 
-def test_what_keeps_a_mirror_from_being_written_has_its_own_cure(tmp_path: Path) -> None:
+def test_each_mirror_write_error_has_its_own_cure(tmp_path: Path) -> None:
     store = HostStore(tmp_path / "mirror")
     for file, name in enumerate(("full.log", "folder.log")):
         store.announce({"file": file, "name": name, "generation": 1, "start": 0})
@@ -308,7 +308,7 @@ def test_what_keeps_a_mirror_from_being_written_has_its_own_cure(tmp_path: Path)
         store.write(1, 0, b"line")
 
 
-def test_files_of_a_script_with_odd_names_cost_the_run_no_viewer(tmp_path: Path) -> None:
+def test_oddly_named_files_do_not_break_the_mirror(tmp_path: Path) -> None:
     """The viewer accepts only known file names; a host that announces another one is not trusted."""
     (tmp_path / "attempt-1").mkdir()
     for name in ("\x1b[2J.log", os.fsdecode(b"\xff.jsonl"), "a\nb.json", ".hidden.log", "x" * 200 + ".log"):

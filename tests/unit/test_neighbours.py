@@ -83,7 +83,7 @@ def test_a_run_starts_and_ends_while_every_name_is_squatted(cluster: Make) -> No
         assert not run.path(0, "").exists()
 
 
-def test_who_takes_the_name_of_a_dead_supervisor_is_not_believed(cluster: Make) -> None:
+def test_impostor_at_a_dead_supervisors_name_is_not_trusted(cluster: Make) -> None:
     run = cluster(SLEEP)
     run.start()
     run.wait_ranks()
@@ -108,7 +108,7 @@ def test_who_takes_the_name_of_a_dead_supervisor_is_not_believed(cluster: Make) 
         assert not run.living()
 
 
-def test_a_supervisor_hears_its_user_although_another_calls_it_without_end(tmp_path: Path) -> None:
+def test_flooded_control_socket_still_hears_its_user(tmp_path: Path) -> None:
     """Its name stands in /proc/net/unix, where anybody can call it; one who is not its user is sent away."""
     loop, heard = Loop(), list[object]()
     door = control.Control(loop, heard.append)
@@ -151,7 +151,7 @@ def test_a_stop_waits_for_no_process_that_hangs_with_a_lock(
         end(lock)
 
 
-def test_a_lost_run_is_ended_although_a_process_hangs_with_its_lock(cluster: Make) -> None:
+def test_lost_run_ends_although_a_process_holds_its_lock(cluster: Make) -> None:
     run = cluster(SLEEP)
     run.start()
     run.wait_ranks()
@@ -221,7 +221,7 @@ def test_nobody_can_take_the_master_port_before_torch_does(cluster: Make) -> Non
 
 
 @pytest.mark.parametrize("around", [{}, {"activate": "export X=1", "wrap": ["env"]}], ids=["plain", "wrapped"])
-def test_the_master_port_of_a_run_on_one_machine_is_not_open_to_the_network(
+def test_master_port_on_one_machine_is_closed_to_the_network(
     cluster: Make, around: dict[str, object]
 ) -> None:
     run = cluster(SLEEP, **around)
@@ -235,7 +235,7 @@ def test_the_master_port_of_a_run_on_one_machine_is_not_open_to_the_network(
     assert run.exit(0)["state"] == "stopped"
 
 
-def test_a_port_that_is_taken_all_the_same_costs_the_next_one_up_to_the_last(cluster: Make) -> None:
+def test_taken_master_port_is_replaced_by_the_next_in_range(cluster: Make) -> None:
     run = cluster("step(1)", [1], env={"STUB_DEAF": "1", "STUB_TAKEN": "29500,29501"}, launch={"ports": [29500, 29502]})
     run.start()
     assert run.exit(0)["state"] == "finished"
@@ -248,7 +248,7 @@ def test_a_launcher_that_cannot_listen_anywhere_ends_the_run(cluster: Make) -> N
     assert "no free port between 29500 and 29501: torch cannot" in run.exit(0)["cause"]["message"]
 
 
-def test_a_port_of_the_master_that_a_neighbour_has_by_now_is_not_left_by_the_run(cluster: Make) -> None:
+def test_port_taken_over_by_a_neighbour_is_not_reported_held(cluster: Make) -> None:
     run = cluster(SLEEP, [1])
     run.start()
     run.wait_ranks()
@@ -314,7 +314,7 @@ def test_a_lock_of_a_folder_on_a_file_server_is_on_this_machine(
     assert not list(bases[1].iterdir())
 
 
-def test_a_lock_whose_file_was_removed_by_its_holder_is_taken_anew(tmp_path: Path) -> None:
+def test_lock_whose_file_its_holder_removed_can_be_taken_again(tmp_path: Path) -> None:
     lock = locks.take("start", str(tmp_path))
     assert lock
     [path] = tmp_path.iterdir()

@@ -137,7 +137,7 @@ def test_one_silent_rank_among_others_is_no_stall() -> None:
     assert gang.events == []
 
 
-def test_no_attempt_no_stall_and_a_new_one_begins_anew() -> None:
+def test_stall_timing_restarts_with_each_attempt() -> None:
     gang = Watched()
     gang.live(20, every=1)
     gang.live(200, attempt=0)
@@ -147,7 +147,7 @@ def test_no_attempt_no_stall_and_a_new_one_begins_anew() -> None:
     assert gang.events == []
 
 
-def test_a_rank_that_is_slow_for_long_is_named_with_what_its_host_shows() -> None:
+def test_straggler_is_named_with_the_symptoms_of_its_host() -> None:
     gang = Watched()
     gang.times = {0: 0.10, 1: 0.11}
     gang.live(60, every=1)
@@ -251,7 +251,7 @@ def test_an_alarm_begins_once_and_ends_once(record: Any, kind: str, words: str) 
     assert words in ends[0]["text"]
 
 
-def test_a_moment_is_no_alarm_and_other_peoples_gpus_are_none_of_ours() -> None:
+def test_brief_peaks_and_gpus_of_others_raise_no_alarm() -> None:
     alarms = Alarms([0], lambda pid: False)
     full: Telemetry = {"t": 0.0, "gpus": [{**GPU, "mem_used": 99, "pids": [1]}]}
     assert [alarms.look(full) for _ in range(9)] == [[]] * 9

@@ -35,7 +35,7 @@ def test_a_damaged_file_of_notes_counts_as_none(tmp_path: Path, data: bytes) -> 
     assert read_notes(tmp_path) == Notes()
 
 
-def test_a_file_of_notes_that_is_huge_or_hostile_is_bounded_and_cleaned(tmp_path: Path) -> None:
+def test_huge_or_hostile_notes_are_bounded_and_cleaned(tmp_path: Path) -> None:
     words = ", ".join(f'"t{number}"' for number in range(100))
     (tmp_path / "notes.json").write_text(f'{{"tags": [{words}], "note": "{"n" * 5000}"}}')
     found = read_notes(tmp_path)
@@ -56,7 +56,7 @@ def test_a_file_of_notes_that_is_huge_or_hostile_is_bounded_and_cleaned(tmp_path
         ("", "n" * 2001, "at most 2,000 are allowed"),
     ],
 )  # fmt: skip
-def test_what_is_no_tag_or_note_is_said(tags: str, note: str, words: str) -> None:
+def test_invalid_tags_and_notes_are_refused_with_a_reason(tags: str, note: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as error:
         notes_of(tags, note)
     assert "\x1b" not in str(error.value)

@@ -31,7 +31,7 @@ def test_the_title_follows_the_run_and_is_given_back() -> None:
     ]  # fmt: skip
 
 
-def test_the_end_rings_and_notifies_once_and_not_for_a_run_that_had_ended_before() -> None:
+def test_end_of_a_live_run_rings_and_notifies_once() -> None:
     wanted = Settings(bell=True, notify="osc9")
     assert _told(wanted, XTERM, "running", "failed", "failed") == ["\a\x1b]9;2node-7f3a failed\x07"]
     assert _told(wanted, XTERM, "finished", "finished") == []
@@ -48,7 +48,7 @@ def test_a_notification_reaches_the_terminal_outside_tmux(environ: dict[str, str
     assert _told(Settings(notify="osc777"), environ, "running", "finished") == [sequence]
 
 
-def test_a_terminal_that_would_show_it_as_text_gets_the_bell_alone() -> None:
+def test_terminal_without_notifications_gets_only_the_bell() -> None:
     assert _told(Settings(title=True, bell=True, notify="osc9"), {"TERM": "linux"}, "running", "failed") == ["\a"]
 
 

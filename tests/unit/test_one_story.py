@@ -93,7 +93,7 @@ def test_list_and_story_of_stored_ends_agree(
     assert state == (result.get("state") if result else "stopping" if STOPPED in (first, second) else "starting")
 
 
-def test_a_start_that_was_aborted_is_told_once(tmp_path: Path) -> None:
+def test_aborted_start_is_reported_as_failed_not_stopped(tmp_path: Path) -> None:
     """The hosts that had started it were stopped: that is not how it ended."""
     made = kept(tmp_path, problem="b: the host refuses the login")
     mirrored(made, 0, {"exit.json": json.dumps(STOPPED)})
@@ -207,7 +207,7 @@ def test_a_run_started_when_its_viewer_says_so(tmp_path: Path) -> None:
     assert row["started"] == shown["started"]
 
 
-def test_the_story_has_the_step_of_a_run_without_a_known_last_one(tmp_path: Path) -> None:
+def test_step_is_shown_although_the_last_step_is_unknown(tmp_path: Path) -> None:
     """`ps` had it, `runs show` and the first line of `attach` had not."""
     run = kept(tmp_path)
     mirrored(run, 0, {
@@ -371,7 +371,7 @@ AGAIN = {"t": 5.0, "e": "failed", "attempt": 1, "cause": {"kind": "host lost", "
 
 
 @pytest.mark.parametrize(("events", "word"), [([STOPPING], "stopping"), ([STOPPING, AGAIN], "restarting")])
-def test_what_a_run_is_about_to_do_is_the_same_for_every_command(
+def test_every_command_shows_a_run_as_stopping_or_restarting(
     tmp_path: Path, events: list[dict[str, Any]], word: str
 ) -> None:
     """`runs show`, `diagnose`, `ps --local` and home said that it is running."""
@@ -393,7 +393,7 @@ def test_what_a_run_is_about_to_do_is_the_same_for_every_command(
     assert run.summary()["state"] == "starting"
 
 
-def test_lists_have_the_cause_of_a_run_that_was_asked_for_before_its_end(tmp_path: Path) -> None:
+def test_lists_show_the_cause_of_a_run_last_seen_running(tmp_path: Path) -> None:
     """At its last step. `ps --json` and home had no cause then, and "alive" was true."""
     run = kept(tmp_path)
     spec = {"disttui": 1, "run": run.run, "node_rank": 0, "started": run.started}

@@ -80,7 +80,7 @@ def strays(tmp_path: Path) -> Iterator[Strays]:
         child.wait(60)
 
 
-def test_a_live_run_has_none_and_a_dead_supervisor_leaves_some(tmp_path: Path) -> None:
+def test_live_run_has_no_orphans_and_a_dead_supervisor_does(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, [1, 1], f"import os\nos.chdir({str(tmp_path)!r})\n" + STRAY)
     try:
         cluster.start()
@@ -107,7 +107,7 @@ def test_a_live_run_has_none_and_a_dead_supervisor_leaves_some(tmp_path: Path) -
         cluster.clean_up()
 
 
-def test_of_an_ended_run_and_of_one_whose_folder_is_gone(strays: Strays) -> None:
+def test_orphans_of_ended_and_removed_runs_are_found(strays: Strays) -> None:
     pid = strays.start()
     assert found(strays.run) == [], "nothing is known of its supervisor"
     strays.end()
@@ -162,7 +162,7 @@ while True:
     assert found(strays.run) == []
 
 
-def test_a_process_that_forges_the_tag_of_a_live_run_takes_nothing_of_that_with_it(
+def test_forged_tag_of_a_live_run_does_not_end_that_run(
     strays: Strays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It got into the sweep by the note of an ended run; what begins during that belongs to the live one."""
@@ -186,7 +186,7 @@ def test_a_process_that_forges_the_tag_of_a_live_run_takes_nothing_of_that_with_
         live.children[0].wait(60)
 
 
-def test_a_number_that_another_process_gets_before_it_is_sent_the_signal_ends_nobody(strays: Strays) -> None:
+def test_process_that_reuses_a_pid_is_not_signalled(strays: Strays) -> None:
     """Between the look at the whole table and the signal, a user can end a process and wait for the next to begin."""
     other = strays.start()
     looks = iter([{other}])
@@ -229,14 +229,14 @@ def test_hosts_that_were_not_asked_are_not_called_clean() -> None:
     assert seen.endswith("1 ended, nothing is left; 2 hosts could not be asked")
 
 
-def test_a_host_that_is_off_is_said_not_to_have_been_asked(tmp_path: Path) -> None:
+def test_unreachable_host_is_counted_as_not_asked(tmp_path: Path) -> None:
     """`local` answers, and nothing listens on the other's port."""
     done = disttui("runs", "orphans", "--run", "orphan-none", "local", "root@127.0.0.1:1")
     assert done.returncode == 3
     assert done.stdout == "no processes of orphan-none left on local; 1 host could not be asked\n", done.stderr
 
 
-def test_a_run_is_found_by_the_id_that_the_table_shows_and_an_empty_one_ends_nothing(strays: Strays) -> None:
+def test_orphans_accept_a_shown_run_id_and_reject_an_empty_one(strays: Strays) -> None:
     strays.start()
     strays.end()
     shown = strays.run[:-1]
@@ -268,7 +268,7 @@ def test_a_tag_that_another_user_forges_counts_for_nothing(strays: Strays) -> No
 
 
 @pytest.mark.root
-def test_a_user_who_leaves_hundreds_costs_root_neither_the_answer_nor_the_own_rows(
+def test_many_foreign_orphans_are_bounded_and_hide_no_own_row(
     strays: Strays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each with a run of its own, most with a name that no run has."""
@@ -297,7 +297,7 @@ def test_a_user_who_leaves_hundreds_costs_root_neither_the_answer_nor_the_own_ro
     assert len(looks) < 3 * len(names), "the table is not read anew for each run"
 
 
-def test_a_host_that_tells_endless_words_spoils_no_column(strays: Strays) -> None:
+def test_endless_texts_of_a_host_break_no_column(strays: Strays) -> None:
     endless = "w" * 5000
     lie = {"run": endless, "user": endless, "why": endless, "ports": [*range(9999)], "command": endless}
     wrong = {"ports": [{}], "pid": "7"}
@@ -338,7 +338,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("by", ["orphans", "status"])
-def test_a_daemon_that_cleared_its_environment_is_found_after_supervisor_and_warden_were_killed(
+def test_untagged_daemon_is_ended_after_supervisor_and_warden(
     tmp_path: Path, by: str
 ) -> None:
     run = Cluster(tmp_path, [1], _DAEMON)
@@ -367,7 +367,7 @@ def test_a_daemon_that_cleared_its_environment_is_found_after_supervisor_and_war
         run.clean_up()
 
 
-def test_a_note_of_another_boot_or_of_a_number_that_is_taken_anew_names_nobody(tmp_path: Path) -> None:
+def test_note_of_another_boot_or_of_a_reused_pid_is_ignored(tmp_path: Path) -> None:
     me = procs.read(os.getpid())
     assert me
     here: dict[str, Any] = {"boot_id": procs.boot_id(), "pid_namespace": procs.pid_namespace()}

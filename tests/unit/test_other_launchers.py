@@ -137,7 +137,7 @@ def up(one: Launch) -> None:
 
 
 @pytest.mark.parametrize("part", _PARTS)
-def test_a_killed_rank_is_reported_and_the_others_are_asked_once(
+def test_killed_rank_is_reported_and_others_get_one_sigterm(
     part: str, tmp_path: Path, started: list[Launch]
 ) -> None:
     job = script(tmp_path, _COUNT.replace("{end}", "os.kill(os.getpid(), signal.SIGKILL)"))
@@ -176,7 +176,7 @@ def test_mpiruns_exit_codes_and_its_death(tmp_path: Path, started: list[Launch])
 
 
 @pytest.mark.openmpi
-def test_mpirun_starts_ranks_here_alone_inside_of_a_batch_job_too(
+def test_mpirun_starts_only_local_ranks_inside_a_batch_job(
     tmp_path: Path, started: list[Launch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (hosts := tmp_path / "hosts").write_text("nodea slots=9\n")
@@ -194,7 +194,7 @@ def below(pid: int) -> set[int]:
 
 
 @pytest.mark.openmpi
-def test_mpirun_starts_before_the_hosts_have_met_and_its_ranks_wait_for_that(
+def test_mpirun_ranks_wait_until_the_hosts_have_met(
     tmp_path: Path, started: list[Launch]
 ) -> None:
     tell = "import os\nprint(*(os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR')))"
@@ -210,7 +210,7 @@ def test_mpirun_starts_before_the_hosts_have_met_and_its_ranks_wait_for_that(
 
 @pytest.mark.openmpi
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_an_mpirun_that_waits_for_the_other_hosts_ends_with_its_launcher(
+def test_waiting_mpirun_ends_with_its_launcher(
     tmp_path: Path, started: list[Launch], number: signal.Signals
 ) -> None:
     started.append(one := Launch(tmp_path, "script", script(tmp_path, ""), part="mpirun", options=_TWO, env=early()))
@@ -222,7 +222,7 @@ def test_an_mpirun_that_waits_for_the_other_hosts_ends_with_its_launcher(
     assert not (one.attempt / "ranks.jsonl").exists()
 
 
-def test_daemons_come_to_mpirun_by_the_address_that_all_hosts_reach() -> None:
+def test_daemons_use_the_mpirun_address_that_all_hosts_reach() -> None:
     uri = "1.0;tcp://10.0.0.1,172.17.0.1:45523;tcp6://[fd00::2,fd01::2]:50601"
     assert mpi_world.only_at(uri, "10.0.0.1") == "1.0;tcp://10.0.0.1:45523"
     assert mpi_world.only_at(uri, "fd01::2") == "1.0;tcp6://[fd01::2]:50601"
@@ -252,7 +252,7 @@ finally:
 """
 
 
-def test_a_stop_while_mpirun_starts_and_more_while_ranks_are_asked_reach_each_rank_once(tmp_path: Path) -> None:
+def test_repeated_stops_of_mpirun_reach_each_rank_once(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _STOPPED], env={**launcher_kit.plain(), "DISTTUI_DIR": str(tmp_path)},
         capture_output=True, text=True, timeout=100, check=False,
@@ -262,7 +262,7 @@ def test_a_stop_while_mpirun_starts_and_more_while_ranks_are_asked_reach_each_ra
 
 
 @pytest.mark.openmpi
-def test_a_run_of_mpirun_whose_exit_codes_are_lost_is_not_taken_for_a_success(
+def test_mpirun_with_lost_exit_codes_is_not_a_success(
     tmp_path: Path, started: list[Launch]
 ) -> None:
     lose = "import os\nos.mkdir(os.environ['DISTTUI_DIR'] + '/mpirun.codes')\nos._exit(7)"
@@ -272,7 +272,7 @@ def test_a_run_of_mpirun_whose_exit_codes_are_lost_is_not_taken_for_a_success(
 
 @pytest.mark.openmpi
 @pytest.mark.parametrize(("begin", "end"), [("", "raise SystemExit(7)"), (_INIT, _ABORT)], ids=["exit", "MPI_Abort"])
-def test_a_rank_of_one_mpi_world_that_fails_is_its_own_hosts_failure(
+def test_failure_in_an_mpi_world_belongs_to_the_ranks_host(
     tmp_path: Path, started: list[Launch], begin: str, end: str
 ) -> None:
     """mpirun leaves the other host's rank alone: it is asked to end, once, by its own supervisor."""
@@ -292,7 +292,7 @@ def test_a_rank_of_one_mpi_world_that_fails_is_its_own_hosts_failure(
 
 @pytest.mark.openmpi
 @pytest.mark.parametrize(("node", "program"), [(0, "mpirun"), (1, "orted")])
-def test_which_of_mpirun_and_its_daemons_was_killed_is_said(
+def test_killed_mpirun_or_daemon_is_named(
     tmp_path: Path, started: list[Launch], node: int, program: str
 ) -> None:
     started += (world := start_world(tmp_path, _COUNT, _COUNT))
@@ -318,7 +318,7 @@ by_mpirun._Joining([sys.executable, "-c", ended], dict(os.environ), "").run([])
 
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (50, "signal 50")])
-def test_a_launcher_that_a_signal_without_a_name_has_ended_is_told_as_any_other(
+def test_launcher_killed_by_any_signal_is_reported(
     tmp_path: Path, number: int, name: str
 ) -> None:
     done = subprocess.run(
@@ -366,7 +366,7 @@ def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
     assert not any(path.exists() for path in shared)
 
 
-def test_mpiruns_temporary_files_are_removed_after_a_killed_supervisor_and_nothing_else(
+def test_temporary_files_of_mpirun_are_removed_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / uuid.uuid4().hex / "0"
@@ -381,7 +381,7 @@ def test_mpiruns_temporary_files_are_removed_after_a_killed_supervisor_and_nothi
     assert own.exists() and not list(attempt.iterdir())
 
 
-def test_an_orted_that_has_lost_mpirun_is_not_the_cause_though_it_says_so_first() -> None:
+def test_orted_that_lost_mpirun_is_not_the_cause() -> None:
     lost = Cause(node=1, rank=None, kind="launch", type="", message="orted lost mpirun", code=-15, at=1.0)
     killed = Cause(node=0, rank=None, kind="launch", type="", message="mpirun was ended", code=-9, at=2.0)
     assert root([lost, killed]) == killed and root([lost]) == lost
@@ -395,7 +395,7 @@ _PORTS = {"min_v4": "32768", "range_v4": "28232", "min_v6": "32768", "range_v6":
 
 
 @pytest.mark.openmpi
-def test_ranks_of_mpirun_have_the_path_and_the_settings_of_their_own_host(
+def test_mpirun_ranks_get_path_and_settings_of_their_own_host(
     tmp_path: Path, started: list[Launch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, out, into = f"/nowhere:{os.environ['PATH']}", "OMPI_MCA_btl_tcp_if_exclude", "OMPI_MCA_btl_tcp_if_include"
@@ -492,13 +492,13 @@ def test_hosts_with_different_open_mpi_form_no_world_and_say_so(tmp_path: Path, 
         {"more": "x"},
     ],
 )
-def test_a_host_that_speaks_for_mpirun_puts_no_words_into_anothers_command(change: dict[str, str]) -> None:
+def test_mpi_place_that_could_alter_a_command_is_rejected(change: dict[str, str]) -> None:
     sound = {"version": "4", "job": "1", "nodes": "vm,[3:240].0.0.1@0(2)", "uri": "1.0;tcp://10.0.0.1,10.1.0.1:45523"}
     assert is_mpi_place(sound) and is_mpi_place({**sound, "uri": f"{sound['uri']};tcp6://[fd00::2]:50601"})
     assert not is_mpi_place({**sound, **change})
 
 
-def test_what_a_job_makes_of_mpiruns_codes_neither_stops_nor_fills_the_launcher(
+def test_odd_exit_code_files_neither_block_nor_fill_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISTTUI_DIR", str(tmp_path))
@@ -515,7 +515,7 @@ def test_what_a_job_makes_of_mpiruns_codes_neither_stops_nor_fills_the_launcher(
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_mpirun_that_warns_before_its_version_is_known_as_open_mpis(
+def test_open_mpi_that_warns_before_its_version_is_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the survey, where it has 5 s of the probe's time to say so, and where it starts."""
@@ -532,7 +532,7 @@ def test_mpirun_that_warns_before_its_version_is_known_as_open_mpis(
 
 @pytest.mark.torch
 @pytest.mark.frameworks
-def test_accelerate_launch_of_one_process_says_how_it_was_killed(tmp_path: Path, started: list[Launch]) -> None:
+def test_accelerate_launch_reports_how_one_process_was_killed(tmp_path: Path, started: list[Launch]) -> None:
     text = "import os, signal\nassert os.environ['WORLD_SIZE'] == '1'\nos.kill(os.getpid(), signal.SIGKILL)"
     started.append(one := start(tmp_path, "accelerate-launch", "script", script(tmp_path, text), processes=1))
     failures = [(failure["local_rank"], failure["code"]) for failure in one.end()["failures"]]

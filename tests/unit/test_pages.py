@@ -43,7 +43,7 @@ def _printing_json(group: click.Group, before: str = "") -> Iterator[str]:
             yield f"{before}{name}"
 
 
-def test_a_command_in_a_text_or_a_cure_is_there_and_takes_the_options_that_it_is_named_with() -> None:
+def test_commands_named_in_texts_exist_with_their_options() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: disttui {name}{rest}"
         for path in TEXTS

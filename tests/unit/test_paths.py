@@ -143,7 +143,7 @@ def test_pull_leaves_out_one_file_for_its_name(tmp_path: Path) -> None:
     [(7, "evil", []), (8, "evil", []), (8, "good", ["n2/outputs/x.pt"])],
     ids=["one file, shared", "the same content", "another content"],
 )
-def test_files_alike_of_two_hosts_are_one_where_they_are_shared_or_the_same(
+def test_file_of_two_hosts_is_pulled_once_if_shared_or_equal(
     tmp_path: Path, inode: int, content: str, besides: list[str]
 ) -> None:
     """Of one name, size and time: checkpoints that hosts write in the same second of a coarse clock."""
@@ -157,7 +157,7 @@ def test_files_alike_of_two_hosts_are_one_where_they_are_shared_or_the_same(
     assert (to / "outputs/x.pt").read_bytes() == b"evil"
 
 
-def test_what_one_host_calls_a_half_file_is_not_the_beginning_of_anothers(tmp_path: Path) -> None:
+def test_half_file_of_one_host_does_not_begin_anothers_file(tmp_path: Path) -> None:
     to = tmp_path / "to"
     run = lied(
         tmp_path,
@@ -169,7 +169,7 @@ def test_what_one_host_calls_a_half_file_is_not_the_beginning_of_anothers(tmp_pa
     assert (to / "checkpoints" / "x.pt").read_bytes() == b"evil"
 
 
-def test_a_file_that_breaks_off_is_gone_on_with_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_interrupted_file_is_continued_without_leftovers(tmp_path: Path) -> None:
     body = """
     if op == "files":
         yield {"ok": {"files": [{"name": "outputs/x.pt", "size": 4, "mtime": 1.0}]}}
@@ -189,7 +189,7 @@ def test_a_file_that_breaks_off_is_gone_on_with_and_leaves_nothing_else(tmp_path
     assert [(path.name, path.read_bytes()) for path in (to / "outputs").iterdir()] == [("x.pt", b"evil")]
 
 
-def test_a_host_whose_files_stand_in_each_others_way_does_not_keep_the_next_ones_back(tmp_path: Path) -> None:
+def test_conflicting_files_of_a_host_do_not_block_other_hosts(tmp_path: Path) -> None:
     to = tmp_path / "to"
     (to / "outputs/c").mkdir(parents=True)
     run = lied(

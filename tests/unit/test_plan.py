@@ -106,7 +106,7 @@ def test_activate_is_a_line_of_its_own_in_the_jobs_folder(dump: str, tmp_path: P
     assert run(shell(it))["env"]["XVENV"] == "on"
 
 
-def test_a_reference_is_never_resolved_and_stops_a_hand_that_has_not_set_it(
+def test_reference_is_not_resolved_and_fails_by_hand_if_unset(
     dump: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN", "hush-hush")
@@ -129,7 +129,7 @@ def plan_of(it: Planned) -> dict[str, Any]:
     return plan_json(it.plan, it.recommendation, it.findings)
 
 
-def test_the_route_gives_the_interface_where_only_the_host_knows_it(dump: str, tmp_path: Path) -> None:
+def test_unknown_interface_is_taken_from_the_hosts_route(dump: str, tmp_path: Path) -> None:
     both = (with_python(facts("cpu_desk"), dump, tmp_path), with_python(facts("cpu_container"), dump, tmp_path))
     it = planned(*both, hosts=[{}, {}], launch={"master": "127.0.0.2"})
     assert run(shell(it, 1))["env"]["GLOO_SOCKET_IFNAME"] == "lo"
@@ -266,7 +266,7 @@ def test_the_text_has_counts_reasons_commands_and_findings() -> None:
         assert part in said
 
 
-def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
+def test_plan_lists_what_several_hosts_share_once() -> None:
     it = planned(*[facts("a100x8", kill_user_processes=True)] * 3)
     said = render_plan(it.plan, it.recommendation, it.findings)
     assert said.count("systemd ends all") == 1 and "▲ warning: node1, node2, node3: systemd ends all" in said

@@ -80,7 +80,7 @@ def ask(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
-def test_a_pipe_or_a_folder_in_place_of_a_file_on_a_host_is_not_waited_for(
+def test_pipe_or_folder_in_place_of_a_host_file_does_not_block(
     plant: Callable[[Path], None], folder: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other-1a2b" / "0"
@@ -96,13 +96,13 @@ def test_a_pipe_or_a_folder_in_place_of_a_file_on_a_host_is_not_waited_for(
 
 
 @pytest.mark.parametrize("name", ["supervisor.json", "spec.json", "exit.json", "stop", "untagged.json"])
-def test_whatever_a_job_writes_into_a_state_file_is_no_traceback(name: str, folder: Path) -> None:
+def test_odd_content_of_a_state_file_causes_no_traceback(name: str, folder: Path) -> None:
     for data in (*(json.dumps(odd).encode() for odd in ODD), b"", b"\0" * 100, b"[" * 100_000, b'{"pid":'):
         (folder / name).write_bytes(data)
         ask(folder)
 
 
-def test_folders_that_a_job_calls_by_odd_digits_hide_no_run_and_keep_none_from_its_end(folder: Path) -> None:
+def test_folders_named_by_odd_digits_hide_no_run_nor_its_end(folder: Path) -> None:
     """`²` is a digit, and no number: a job makes such folders beside those of its run's hosts and attempts."""
     journal.write_json(str(folder / "supervisor.json"), {"pid": 1 << 22, "start": 1, "boot_id": "x"})
     (folder.parent / "²").mkdir()
@@ -112,7 +112,7 @@ def test_folders_that_a_job_calls_by_odd_digits_hide_no_run_and_keep_none_from_i
     assert journal.read_object(str(folder / "exit.json"))["attempt"] == 1
 
 
-def test_a_run_that_calls_itself_another_does_not_take_the_others_processes_along(folder: Path) -> None:
+def test_spec_naming_another_run_does_not_end_its_processes(folder: Path) -> None:
     """The supervisor and warden of a run are killed, and its spec names another run of the same user."""
     tag = {procs.TAG: "neighbour-1a2b/0/1", "DISTTUI_DIR": f"{folder.parents[1]}/neighbour-1a2b/0/attempt-1"}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env={**os.environ, **tag}) as other:
@@ -124,7 +124,7 @@ def test_a_run_that_calls_itself_another_does_not_take_the_others_processes_alon
     assert json.loads((folder / "exit.json").read_text())["cause"]["node"] == 0
 
 
-def test_a_report_that_names_another_process_has_it_sent_no_signal_that_ends_it(folder: Path) -> None:
+def test_report_naming_another_process_does_not_end_it(folder: Path) -> None:
     script = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(3)); print(1, flush=True)"
     with subprocess.Popen([sys.executable, "-c", f"{script}; time.sleep(300)"], stdout=subprocess.PIPE) as other:
         assert other.stdout and other.stdout.readline()
@@ -139,7 +139,7 @@ def test_a_report_that_names_another_process_has_it_sent_no_signal_that_ends_it(
 
 
 @pytest.mark.parametrize("plant", [os.mkfifo, Path.touch], ids=["pipe", "left"])
-def test_a_pipe_where_a_state_file_is_about_to_be_written_is_not_waited_for(
+def test_planted_file_does_not_block_writing_a_state_file(
     plant: Callable[[Path], None], folder: Path
 ) -> None:
     """A job knows the process id of its supervisor, and so the name that a file has until it is whole."""
@@ -151,7 +151,7 @@ def test_a_pipe_where_a_state_file_is_about_to_be_written_is_not_waited_for(
 
 @pytest.mark.parametrize("name", ["exit.room", "exit.json"])
 @pytest.mark.parametrize("how", ["pipe", "folder", "full folder", "link", "device"])
-def test_the_end_is_written_whatever_stands_in_its_place(name: str, how: str, folder: Path) -> None:
+def test_exit_json_is_written_whatever_is_in_its_place(name: str, how: str, folder: Path) -> None:
     """The supervisor would wait for ever, as for a full disk, and every viewer with it."""
     journal.prepare_exit(str(folder))
     path, other = folder / name, folder.parent.parent / "other"
@@ -170,7 +170,7 @@ def test_the_end_is_written_whatever_stands_in_its_place(name: str, how: str, fo
     assert other.read_text() == "of the user" and not (folder / "exit.room").exists()
 
 
-def test_a_state_file_that_cannot_be_written_is_an_error_and_no_wait(folder: Path) -> None:
+def test_unwritable_state_file_is_an_error(folder: Path) -> None:
     (folder / f"supervisor.json.{os.getpid()}").mkdir()
     with pytest.raises(OSError):
         journal.write_json(str(folder / "supervisor.json"), {"pid": 1})

@@ -75,7 +75,7 @@ def cases() -> Iterator[Any]:
     few = {"hosts": [{"gpus": [0, 1], "num_processes": 3}]}
     over = {"hosts": [{"gpus": [0, 1, 2], "quota": 2}]}
     yield "more than the quota", box, over, ("this run uses 3 GPUs, but the host's `quota` is 2 per user", "Use fewer")
-    yield "too many processes", box, few, ("node1: num_processes is 3, but the run has 2 GPUs", "Lower num_processes")
+    yield "too many processes", box, few, ("node1: num_processes is 3, but the run has 2 GPUs here", "Lower num_processes")
     nccl: dict[str, Any] = {"launch": {"backend": "nccl"}}
     yield "nccl without gpu", desk, nccl, ("node1: backend nccl, but no GPU found", "gloo")
     cpu_torch = replace(box.interpreters[0], torch="2.13.0+cpu", cuda=None)
@@ -85,7 +85,7 @@ def cases() -> Iterator[Any]:
         nccl,
         ("torch 2.13.0+cpu of /opt/venv", "no CUDA"),
     )
-    yield "all gpus busy", facts("a100_all_busy"), nccl, ("num_processes is 1, but the run has 0 GPUs",)
+    yield "all gpus busy", facts("a100_all_busy"), nccl, ("num_processes is 1, but the run has 0 GPUs here",)
     wrong = {"job": {"builtin": "bytegpt", "args": ["--stepz", "3"]}}
     yield "bytegpt's arguments", desk, wrong, ("bytegpt: ", "--stepz", "job.args")
     yield "bytegpt's help", desk, {"job": {"builtin": "bytegpt", "args": ["--help"]}}, ("bytegpt: --help only",)
@@ -96,7 +96,7 @@ def test_one_error_with_host_and_cure(host: HostFacts, rest: dict[str, Any], par
     one_error(planned(host, **rest), *parts)
 
 
-def test_more_processes_than_a_host_has_gpus_is_told_from_gpus_that_others_use_now() -> None:
+def test_too_few_gpus_and_busy_gpus_are_different_findings() -> None:
     nccl: dict[str, Any] = {"launch": {"backend": "nccl"}}
     for host, many, keys in (("a100_all_busy", 1, False), ("a100_all_busy", 64, True)):
         rest = {**nccl, "hosts": [{"num_processes": many}]}
@@ -129,7 +129,7 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     assert seen.endswith("→ Copy it there, or correct `job.script` or `job.workdir`"), seen
 
 
-def test_what_sends_a_script_or_module_is_proposed_so_that_it_is_found_then(
+def test_proposed_sync_makes_a_missing_script_or_module_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("src/train.py", "pkg/train.py", "made/__main__.py"):
@@ -156,7 +156,7 @@ def test_what_sends_a_script_or_module_is_proposed_so_that_it_is_found_then(
     assert "job.sync" not in cure(lacks, {"module": "pkg.train"})
 
 
-def test_what_the_empty_homes_of_a_sandbox_lack_is_looked_for_on_this_machine() -> None:
+def test_files_missing_in_a_sandbox_home_are_sought_locally() -> None:
     """Nothing can be put into a folder that is made anew for each run."""
     desk = facts("cpu_desk")
     nowhere = changed(desk, "workdir", path="/home/ada/p", exists=False)
@@ -178,7 +178,7 @@ def test_an_environment_is_known_before_its_torch_is_missed() -> None:
     none, job = facts("no_torch"), {**SCRIPT, "environment": "requirements.txt"}
     it = planned(none, job=job)
     assert it.found("error") == []
-    assert any("the environment of requirements.txt is not built yet" in line for line in it.found("warning"))
+    assert any("the environment of requirements.txt was not found" in line for line in it.found("warning"))
     path = f"/home/ada/.cache/disttui/environments/{'a' * 16}.{'b' * 16}/env/bin/python"
     bare = replace(none.interpreters[0], path=path, source="profile")
     one_error(
@@ -194,7 +194,7 @@ def test_packages_that_differ_are_named() -> None:
     assert any("numpy differs: 1.26 on node1, 2.0 on node2" in line for line in warnings)
 
 
-def test_old_torch_is_a_warning_for_a_script_and_unknown_inside_a_container() -> None:
+def test_old_torch_is_a_warning_and_unknown_in_a_container() -> None:
     attic = facts("neglected", free_port=29500)
     it = planned(attic, job=SCRIPT)
     assert it.found("error") == []
@@ -271,7 +271,7 @@ def test_errors_always_have_a_cure() -> None:
             assert finding.cure or finding.level != "error"
 
 
-def test_sizes_that_do_not_fit_the_ranks_are_found_at_their_line() -> None:
+def test_sizes_that_do_not_fit_the_ranks_name_their_line() -> None:
     """The hosts decide here how many processes there are, so that the file alone cannot tell."""
     desk = facts("cpu_desk")
     assert planned(desk, parallel={"tp": 2, "dp_replicate": 3}).found("error") == [
@@ -302,7 +302,7 @@ DS_CONFIG = '{\n\t"train_batch_size": "auto",\n\t"optimizer": {\n\t\t"params": {
 
 
 @pytest.mark.parametrize("words", [["--deepspeed_config", "ds.json"], ["--deepspeed-config=ds.json"]])
-def test_auto_in_a_file_that_deepspeed_itself_reads_is_warned_of(
+def test_auto_in_a_config_that_deepspeed_reads_is_a_warning(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ds.json").write_text(DS_CONFIG)

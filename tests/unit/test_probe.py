@@ -226,7 +226,7 @@ en0: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500
     assert (en["name"], en["addresses"], en["up"], en["virtual"]) == ("en0", ["192.0.2.7"], True, False)
 
 
-def test_a_child_that_will_not_end_is_killed_and_its_words_kept() -> None:
+def test_stubborn_child_is_killed_and_its_output_kept() -> None:
     answer = ask(["sh", "-c", "trap '' TERM; echo out; echo err >&2; sleep 1000 & wait; sleep 1000"], 2.0)
     assert answer == (None, "out\n", "err\n")
 

@@ -90,7 +90,7 @@ def test_profile_python_with_tilde_and_relative_to_the_workdir(home: Path) -> No
     assert _facts("mine/bin/python", workdir=str(home))[0][0]["path"] == str(home / "mine/bin/python")
 
 
-def test_virtual_environments_of_workdir_and_home_are_found_and_named_once(home: Path, tmp_path: Path) -> None:
+def test_venvs_of_workdir_and_home_are_found_and_listed_once(home: Path, tmp_path: Path) -> None:
     _venv(home / ".venv")
     _venv(home / "env", torch=False)
     work = tmp_path / "work"
@@ -209,7 +209,7 @@ def test_an_activate_that_hangs_is_killed() -> None:
     assert problems == ["activate did not end in 1 s and was killed: waiting for the licence server"]
 
 
-def test_an_activate_that_leaves_a_daemon_behind_is_not_waited_for(tmp_path: Path) -> None:
+def test_daemon_left_by_activate_is_not_waited_for(tmp_path: Path) -> None:
     found, problems = _facts(activate=f"sleep 1000 & echo $! > {tmp_path}/pid")
     os.kill(int((tmp_path / "pid").read_text()), 9)
     assert (found[0]["source"], problems) == ("activate", [])
@@ -281,7 +281,7 @@ def test_hostile_version_file(tmp_path: Path) -> None:
     assert torch_in([str(tmp_path)]) is None
 
 
-def test_a_folder_in_the_place_of_a_library_leaves_no_descriptor_open(tmp_path: Path) -> None:
+def test_folder_in_place_of_a_library_leaks_no_descriptor(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     assert interpreters.needed(str(tmp_path)) is None
     assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -50,8 +50,7 @@ def test_a_host_without_torch_says_what_to_set() -> None:
         ((system,), ["no torch in /usr/bin/python3. Set `python: PATH` to one that has it."]),
         (
             (system, elsewhere),
-            ["no torch in /usr/bin/python3. To use one of these, set it in the profile:",
-             "python: /home/u/gpt/.venv/bin/python # torch 2.13.0"],
+            ["no torch in /usr/bin/python3. Set `python` in the profile to /home/u/gpt/.venv/bin/python (torch 2.13.0)."],
         ),
     ):  # fmt: skip
         shown = render_probe([("node1", replace(_PLAIN, interpreters=found))]).splitlines()
@@ -91,7 +90,7 @@ def test_hosts_that_failed_keep_their_place() -> None:
     assert render_probe([("node2", error)]).startswith("node2: connection refused")
 
 
-def test_what_several_hosts_share_stands_once() -> None:
+def test_probe_lists_what_several_hosts_share_once() -> None:
     full = replace(_PLAIN, problems=("disk full",))
     names = [f"n{number}" for number in range(1, 5)]
     assert [line.strip() for line in render_probe([(name, _PLAIN) for name in names]).splitlines()[5:]] == [

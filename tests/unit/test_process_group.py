@@ -58,7 +58,7 @@ def starts(rank: subprocess.Popen[str], command: list[str]) -> None:
 
 @pytest.mark.openmpi
 @pytest.mark.parametrize(("launcher", "reported"), [("mpirun", False), ("mpirun-per-host", True)])
-def test_ranks_that_may_work_together_by_mpi_are_not_said_to_train_alone(launcher: str, reported: bool) -> None:
+def test_ranks_that_may_use_mpi_are_not_reported_ungrouped(launcher: str, reported: bool) -> None:
     company, said = watching(launcher=launcher)
     code = "import ctypes; ctypes.CDLL('libmpi.so.40'); print('up', flush=True); input()"
     pipe = subprocess.PIPE
@@ -70,7 +70,7 @@ def test_ranks_that_may_work_together_by_mpi_are_not_said_to_train_alone(launche
     assert bool(said) is reported
 
 
-def test_ranks_that_train_alone_are_reported_within_half_a_minute(rank: subprocess.Popen[str]) -> None:
+def test_ungrouped_ranks_are_reported_within_half_a_minute(rank: subprocess.Popen[str]) -> None:
     company, said = watching()
     for now in range(100, 130):
         company.look([rank.pid], True, float(now))
@@ -79,7 +79,7 @@ def test_ranks_that_train_alone_are_reported_within_half_a_minute(rank: subproce
     assert said[-1]["over"] is True
 
 
-def test_ranks_that_still_read_their_data_are_not(rank: subprocess.Popen[str]) -> None:
+def test_ranks_still_reading_data_are_not_reported_ungrouped(rank: subprocess.Popen[str]) -> None:
     company, said = watching()
     for now in range(100, 160):
         company.look([rank.pid], False, float(now))
@@ -161,7 +161,7 @@ def finished(cluster: Make, script: str) -> list[str]:
     return closing([(node, event) for node in (0, 1) for event in run.events(node)], result)
 
 
-def test_a_short_run_without_any_process_group_says_so_in_its_closing_lines(cluster: Make) -> None:
+def test_short_run_without_a_process_group_ends_with_a_warning(cluster: Make) -> None:
     lines = finished(cluster, _UNTIL_SEEN)
     assert lines[1:3] == [
         "! no rank was seen in a process group on any host: each may have trained alone "
@@ -180,7 +180,7 @@ core._default_pg_init_method = "env://"
 """
 
 
-def test_ranks_that_have_destroyed_their_group_at_once_are_not_said_to_train_alone(cluster: Make) -> None:
+def test_destroyed_process_group_is_not_reported_as_missing(cluster: Make) -> None:
     """A script may check its hosts, or save its last words, by a group that is there for a moment."""
     lines = finished(cluster, _DESTROYS + _UNTIL_SEEN)
     assert lines[1:2] == ["! no metrics found in the output"]

@@ -140,7 +140,7 @@ def test_ways_to_write_ports(text: str, ports: tuple[int, int]) -> None:
     assert parse(text, "x").launch.ports == ports
 
 
-def test_the_environment_of_a_host_wins_over_the_jobs_over_the_profiles() -> None:
+def test_host_env_wins_over_job_env_over_profile_env() -> None:
     profile = good()
     assert profile.host_env(0) == {"A": "job", "B": "top", "C": "job", "D": "top", "TOKEN": "${env:SECRET}"}
     assert profile.host_env(1) == {"A": "host", "B": "host", "C": "job", "D": "top", "TOKEN": "${env:SECRET}"}

@@ -276,7 +276,7 @@ def test_one_thing_wrong(text: str, message: str) -> None:
     assert wrong(text) == f"p:{message}"
 
 
-def test_env_is_checked_where_it_stands() -> None:
+def test_errors_in_env_name_their_place() -> None:
     text = profile(hosts="[{host: n, env: {RANK: 1}}]", job="{script: x, env: {1: 2}}")
     assert wrong(text).splitlines() == [
         "p:2:25: 'RANK' is set by disttui for every rank, remove it",

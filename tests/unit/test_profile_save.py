@@ -78,7 +78,7 @@ def test_aliases_are_no_trap() -> None:
     assert written(edit(text, data)) == data
 
 
-def test_a_text_that_is_no_profile_is_written_anew() -> None:
+def test_text_that_is_not_a_profile_is_replaced() -> None:
     assert edit("{", NEW) == render(NEW)
 
 

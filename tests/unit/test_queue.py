@@ -69,7 +69,7 @@ def in_line(run: Cluster) -> str:
     return str(wait_for(look, "its place in the line"))
 
 
-def test_a_queued_run_says_whom_it_waits_for_and_begins_within_two_seconds_of_that_runs_end(cluster: Make) -> None:
+def test_queued_run_names_the_holder_and_starts_soon_after_it(cluster: Make) -> None:
     """Two hosts; from the exit of the first to the attempt of the second."""
     first = cluster(SLEEP, gpus=[0, 1])
     first.start()
@@ -89,7 +89,7 @@ def test_a_queued_run_says_whom_it_waits_for_and_begins_within_two_seconds_of_th
     assert leases.look().leases == []
 
 
-def test_a_killed_run_hands_over_too_and_a_killed_waiter_is_passed(cluster: Make) -> None:
+def test_killed_run_hands_over_and_a_killed_waiter_is_skipped(cluster: Make) -> None:
     first, dead, later = (
         cluster(SLEEP, gpus=[0]),
         cluster(SLEEP, gpus=[0], **queued(1.0)),
@@ -125,7 +125,7 @@ def leases_folder() -> Path:
     return Path(os.environ[leases.VARIABLE])
 
 
-def test_after_a_reboot_no_gpu_is_leased_and_a_run_that_was_in_line_says_what_has_happened(
+def test_reboot_frees_all_gpus_and_explains_dropped_queued_runs(
     cluster: Make, tmp_path: Path
 ) -> None:
     """Also where a stranger has locked the files that are left."""
@@ -231,7 +231,7 @@ def test_a_list_brings_back_a_queued_run_after_a_reboot(cluster: Make, lasts: bo
         assert waits.exit(0)["state"] == "stopped"
 
 
-def test_the_queue_of_a_host_waits_for_no_other_and_shows_no_run_of_another_host_of_its_name(
+def test_queue_of_a_host_asks_no_other_and_shows_only_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path)}
@@ -339,7 +339,7 @@ def test_a_run_uses_the_gpu_that_is_free_at_its_turn(cluster: Make) -> None:
     assert [one["gpus"] for one in leases.look().leases if one["run"] == waits.run] == [[1]]
 
 
-def test_a_queued_run_whose_supervisor_left_no_word_or_that_was_stopped_was_ended_by_no_reboot(tmp_path: Path) -> None:
+def test_unstarted_or_stopped_queued_run_blames_no_reboot(tmp_path: Path) -> None:
     folder = tmp_path / "mine-1" / "0"
     folder.mkdir(parents=True)
     (folder / "spec.json").write_text(json.dumps({"run": "mine-1", "node_rank": 0, "queue": {"order": 1.0}}))
@@ -353,7 +353,7 @@ def test_a_queued_run_whose_supervisor_left_no_word_or_that_was_stopped_was_ende
     assert not row["dropped"]
 
 
-def test_a_run_that_has_taken_its_first_host_is_in_line_and_a_supervisor_that_is_gone_is_said_at_once(
+def test_move_of_a_run_with_a_lease_reports_a_dead_supervisor(
     leases_of_the_tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "mine-1" / "0"
@@ -392,7 +392,7 @@ for turn in range(1500):
 """
 
 
-def test_others_who_change_their_leases_all_the_time_neither_fill_the_disk_nor_take_the_processor(
+def test_constant_lease_changes_of_others_stay_cheap_to_watch(
     cluster: Make, leases_of_the_tests: Path
 ) -> None:
     first, second = cluster(SLEEP, gpus=[0]), cluster(SLEEP, gpus=[0, 1], **queued(1.0))
@@ -415,7 +415,7 @@ def _reads(run: Cluster) -> int:
     return int(Path(f"/proc/{run.supervisor(0)['pid']}/io").read_text().partition("syscr: ")[2].split()[0])
 
 
-def test_queued_runs_on_the_cpu_run_one_after_the_other_by_round(cluster: Make) -> None:
+def test_queued_cpu_runs_run_one_at_a_time_by_round(cluster: Make) -> None:
     first = cluster(SLEEP, **queued(1.0))
     first.start()
     first.wait_ranks()
@@ -435,7 +435,7 @@ def test_queued_runs_on_the_cpu_run_one_after_the_other_by_round(cluster: Make) 
     assert early.events(0, "verdict")[0]["t"] <= late.events(0, "attempt")[0]["t"]
 
 
-def test_code_that_has_changed_since_it_was_queued_is_said_and_git_is_not_asked(
+def test_code_changed_since_queueing_is_noted_without_git(
     cluster: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".git").mkdir()

@@ -218,7 +218,7 @@ def _within(uses: Uses, quota: int | None) -> Uses:
     seed=st.integers(),
     quota=st.sampled_from([None, 1, 2]),
 )
-def test_nothing_is_booked_twice_and_nobody_waits_for_ever(
+def test_no_gpu_is_booked_twice_and_no_run_starves(
     uses: list[dict[int, Uses]],
     users: list[int],
     forged: list[tuple[int, float] | None],
@@ -320,7 +320,7 @@ def test_a_forged_round_far_ahead_leaves_others_their_turns() -> None:
     assert began == [1, 0] * 6, world.began
 
 
-def test_a_run_for_another_gpu_does_not_wait_for_the_first_in_line() -> None:
+def test_run_for_another_gpu_does_not_wait_for_the_queue_head() -> None:
     running, first, second = (Waiter(n, {0: Uses([0])}, float(n)) for n in (1, 2, 3))
     world, dice = World([]), random.Random(0)
     _queue(world, dice, [running, first, second, Waiter(4, {0: Uses([1])}, 4.0)])

@@ -133,7 +133,7 @@ def test_a_run_of_before_has_no_outputs(run: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 65_536, 299_999, 300_000, 400_000])
-def test_a_fetch_goes_on_where_it_was_and_sums_up_the_whole(run: Path, offset: int) -> None:
+def test_fetch_resumes_at_an_offset_and_hashes_the_whole_file(run: Path, offset: int) -> None:
     whole = (run / "checkpoints/step-1/model.pt").read_bytes()
     taker = Taker()
     place: Any = {"name": "checkpoints/step-1/model.pt", "offset": offset}

@@ -28,7 +28,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 SCRIPT = {"script": "train.py"}
 
 
-def test_gpus_that_are_free_on_every_host_give_nccl_and_one_rank_each() -> None:
+def test_gpus_free_on_every_host_give_nccl_and_a_rank_each() -> None:
     it = planned(facts("a100x8"), facts("a100x6_busy")).recommendation
     assert (it.backend, it.world_size, it.precision) == ("nccl", 12, "bf16")
     assert [host.gpus for host in it.hosts] == [(0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 3, 4)]
@@ -51,7 +51,7 @@ def test_a_host_without_gpus_for_the_run_says_why() -> None:
     assert "leaves its free GPUs to other hosts on that machine" in shared, shared
 
 
-def test_of_a_quota_what_the_user_holds_already_is_not_offered_again() -> None:
+def test_gpus_that_the_user_holds_count_against_the_quota() -> None:
     def plan(held: list[int] | None, quota: int, kind: str = "run", **more: Any) -> Any:
         mine = {**new_text("mine-1", 0, held, "me@laptop"), "user": "me", "uid": host.euid, "kind": kind}
         mine["run"] = "" if kind == "hand" else mine["run"]
@@ -68,7 +68,7 @@ def test_of_a_quota_what_the_user_holds_already_is_not_offered_again() -> None:
     none = plan([0, 5], 2)
     assert none.recommendation.hosts[0].gpus is None
     assert "node1 has no GPU left in your quota" in none.recommendation.reasons["backend"]
-    assert "lie idle" not in none.advice(), "they are not for this user"
+    assert "will be idle" not in none.advice(), "they are not for this user"
     (error,) = errors(none)
     assert error.startswith("node1: this run would exceed the `quota` of 2 GPUs per user: you already hold 0, 5 →")
     (error,) = errors(plan([0, 5], 2, gpus=[1]))
@@ -79,7 +79,7 @@ def test_of_a_quota_what_the_user_holds_already_is_not_offered_again() -> None:
     assert errors(plan(None, 2, "hand")), "the whole host has more than its quota"
 
 
-def test_the_plan_of_a_queued_run_names_its_gpus_and_whom_it_would_wait_for(
+def test_plan_of_a_queued_run_names_its_gpus_and_their_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = facts("a100x8")
@@ -170,7 +170,7 @@ def test_what_the_profile_says_wins() -> None:
     assert all("set in the profile" in it.reasons[name] for name in ("strategy", "precision", "master"))
 
 
-def test_what_a_sandbox_sets_is_not_said_to_be_the_profiles() -> None:
+def test_settings_of_a_sandbox_are_not_credited_to_the_profile() -> None:
     profile = as_run(parse("disttui: 1\nhosts: [node1, node2]\njob: {builtin: bytegpt}\n", "x.yaml"), sandbox=True)
     it = recommend(profile, (facts("cpu_desk"), facts("cpu_desk")))
     assert it.reasons["master"] == "127.0.0.1: a sandbox stays on this machine"
@@ -178,12 +178,12 @@ def test_what_a_sandbox_sets_is_not_said_to_be_the_profiles() -> None:
     assert it.hosts[0].reasons["interface"].endswith(": a sandbox stays on this machine")
 
 
-def test_a_gpu_of_the_profile_keeps_its_order_and_an_empty_list_means_none() -> None:
+def test_empty_gpu_list_of_a_profile_means_no_gpus() -> None:
     it = planned(facts("a100x8"), hosts=[{"gpus": []}]).recommendation
     assert (it.backend, it.hosts[0].gpus) == ("gloo", None)
 
 
-def test_the_interpreter_is_the_profiles_or_activates_or_the_first_with_torch() -> None:
+def test_interpreter_choice_is_profile_then_activate_then_torch() -> None:
     desk = facts("cpu_desk")
     plain, with_torch = desk.interpreters
     assert planned(desk).recommendation.hosts[0].python == with_torch.path
@@ -227,7 +227,7 @@ def test_parameters_are_those_of_the_model() -> None:
     assert bytegpt.parameters(options) == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_addresses_leave_out_bridges_and_link_local_and_put_tunnels_last() -> None:
+def test_addresses_exclude_bridges_and_end_with_tunnels() -> None:
     assert network.candidates(facts("vpn_docker")) == (
         "10.20.0.13", "2001:db8:20::13", "10.8.0.6", "100.101.7.9", "fd7a:115c:a1e0::7",
     )  # fmt: skip
@@ -314,7 +314,7 @@ def test_words() -> None:
     assert [release("2.13.0+cpu"), release("8.0"), release("")] == [(2, 13), (8, 0), (0, 0)]
 
 
-def test_the_layout_is_named_with_its_total_and_what_lies_inside_hosts() -> None:
+def test_layout_states_its_total_and_what_stays_inside_hosts() -> None:
     desk, far = facts("cpu_desk"), facts("cpu_desk", boot_id="another")
     it = planned(desk, far, num_processes=4, parallel={"dp_replicate": 2, "dp_shard": 2, "tp": 2})
     assert it.recommendation.reasons["layout"] == (
@@ -333,7 +333,7 @@ def test_hsdp_shards_inside_each_host() -> None:
     assert it.plan.job_args[:6] == ("--strategy", "hsdp", "--dp-replicate", "2", "--dp-shard", "4")
 
 
-def test_a_model_too_big_for_a_rank_but_not_for_a_host_stays_inside_hosts() -> None:
+def test_model_too_big_for_a_rank_is_sharded_inside_each_host() -> None:
     big = {"builtin": "bytegpt", "args": ["--layers", "48", "--width", "4096", "--heads", "32"]}
     box = facts("a100x8")
     it = planned(box, replace(box, boot_id="another"), job=big).recommendation
@@ -344,7 +344,7 @@ def test_a_model_too_big_for_a_rank_but_not_for_a_host_stays_inside_hosts() -> N
     assert "cut into 8 by tp and pp" in cut.reasons["strategy"]
 
 
-def test_tensor_parallel_across_hosts_is_warned_of_with_its_cost() -> None:
+def test_tensor_parallel_across_hosts_warns_with_its_cost() -> None:
     desk, far = facts("cpu_desk"), facts("cpu_desk", boot_id="another")
     it = planned(desk, far, num_processes=3, parallel={"tp": 2})
     # 8 transfers a layer × 4 layers × 8 samples × 128 bytes × width 128 × 4 bytes, of which each rank sends half
@@ -360,7 +360,7 @@ def test_tensor_parallel_across_hosts_is_warned_of_with_its_cost() -> None:
     ("asked", "words"),
     [({"sync_interval": 8}, ["--sync-interval", "8"]), ({"compress": "powersgd"}, ["--compress", "powersgd"])],
 )
-def test_what_spares_a_slow_link_reaches_the_job_and_keeps_the_model_whole(
+def test_slow_link_options_reach_the_job_and_keep_ddp(
     asked: dict[str, object], words: list[str]
 ) -> None:
     large = {"builtin": "bytegpt", "args": ["--layers", "96", "--width", "8192"]}

@@ -88,7 +88,7 @@ def test_texts_are_bounded_and_can_be_written() -> None:
     assert len(record["traceback"]) < 1 << 20
 
 
-def test_a_script_that_writes_nonsense_into_its_own_files_runs_to_its_end(cluster: Make) -> None:
+def test_nonsense_in_a_scripts_own_files_does_not_end_its_run(cluster: Make) -> None:
     job = r"""
 folder = os.environ["DISTTUI_DIR"]
 odd = [{"e": "error", "rank": 0}, {"e": "start", "rank": 0, "pid": "me"}, {"e": "exit", "rank": "0", "code": {}}, 7, [],
@@ -109,7 +109,7 @@ while os.path.getsize(os.path.dirname(folder) + "/telemetry.jsonl") < 1000:
     assert (end["state"], run.log(0)) == ("finished", "")
 
 
-def test_a_rank_that_reports_without_end_is_heard_a_bounded_number_of_times(tmp_path: Path) -> None:
+def test_endless_reports_of_a_rank_are_bounded(tmp_path: Path) -> None:
     run = Cluster(tmp_path, [1], "")
     host = HostPart(run.spec(0), str(tmp_path), "", None, {}, 0o022)
     Path(host.attempt_folder(1)).mkdir()

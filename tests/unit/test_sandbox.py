@@ -100,7 +100,7 @@ def test_strangers_are_not_let_in(sandbox: Sandbox, tmp_path: Path) -> None:
         other.close()
 
 
-def test_other_users_of_this_machine_neither_fill_its_memory_nor_keep_us_out(sandbox: Sandbox) -> None:
+def test_local_users_can_neither_fill_memory_nor_block_logins(sandbox: Sandbox) -> None:
     """A packet of 4 GB, and 200 connections that say nothing."""
     port = sandbox._servers[0].port
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -155,7 +155,7 @@ def test_input_that_nobody_reads_blocks_nobody(sandbox: Sandbox) -> None:
     assert stream.read(10, 30) == b"done\n"
 
 
-def test_hanging_up_ends_the_command_but_not_what_it_left_behind(sandbox: Sandbox) -> None:
+def test_hangup_ends_the_command_but_not_detached_processes(sandbox: Sandbox) -> None:
     connection = sandbox.connect(Address("node1"))
     stream = connection.run("setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $! $$; exec sleep 300")
     detached, command = map(int, stream.read(100, 30).split())
@@ -235,7 +235,7 @@ def test_a_run_knows_whether_its_sandbox_lives(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_configuration_that_another_user_has_put_there_is_no_sandbox(tmp_path: Path) -> None:
+def test_config_owned_by_another_user_is_not_a_sandbox(tmp_path: Path) -> None:
     """It could name a command to run."""
     config = tmp_path / "config"
     with config.open("w") as file:

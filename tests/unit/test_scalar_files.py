@@ -143,7 +143,7 @@ def test_a_file_is_read_as_it_grows_by_any_number_of_bytes(path: Path, tmp_path:
     )
 
 
-def test_a_table_that_is_written_anew_with_a_further_column_tells_nothing_twice(tmp_path: Path) -> None:
+def test_table_rewritten_with_a_new_column_repeats_no_value(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("epoch,step,train_loss\n0,9,0.5\n0,19,0.4\n")
     file = ScalarFile(str(path), str(path))
@@ -229,7 +229,7 @@ def test_no_bytes_do_more_than_end_the_reading_of_their_file(data: st.DataObject
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
-def test_no_message_with_a_right_checksum_does_either(message: bytes) -> None:
+def test_valid_checksums_do_not_make_odd_messages_fatal(message: bytes) -> None:
     for name, whole in (("events.out.tfevents.1", record(message)), ("run-1.wandb", wandb([message]))):
         reader = decoder(name)
         assert reader
@@ -320,7 +320,7 @@ def test_a_ranks_tensorboard_file_becomes_its_metrics(tmp_path: Path, begin: Cal
     assert seen == sorted(seen) and abs(seen[0] - time.time()) < 60
 
 
-def test_a_tensorboard_file_that_names_a_rank_is_found_though_it_is_open_for_moments_only(
+def test_briefly_open_tensorboard_file_is_found_by_its_name(
     tmp_path: Path, begin: Callable[..., Harvest]
 ) -> None:
     harvest = begin(node=1)
@@ -357,7 +357,7 @@ def test_a_file_that_a_rank_only_reads_is_not_its_metrics(tmp_path: Path, begin:
     assert records(tmp_path) == []
 
 
-def test_what_an_earlier_attempt_wrote_into_the_same_file_is_not_reported_again(
+def test_values_of_an_earlier_attempt_in_a_file_are_skipped(
     tmp_path: Path, begin: Callable[..., Harvest]
 ) -> None:
     path = tmp_path / EVENTS.name
@@ -379,7 +379,7 @@ def test_a_value_that_the_log_tells_is_not_doubled_by_a_file(tmp_path: Path, beg
     assert records(tmp_path) == [{"step": 8, "loss": 0.5}, {"grad_norm": 3, "step": 9}, {"lr": 2}]
 
 
-def test_a_loss_that_the_log_shows_without_steps_is_taken_from_a_file(
+def test_loss_logged_without_steps_is_read_from_a_file(
     tmp_path: Path, begin: Callable[..., Harvest]
 ) -> None:
     harvest = begin()
@@ -404,7 +404,7 @@ def test_a_script_that_writes_its_own_metrics_needs_no_file(tmp_path: Path, begi
     assert records(tmp_path) == [{"loss": 1}]
 
 
-def test_a_damaged_file_costs_itself_alone_and_is_said(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
+def test_damaged_file_is_reported_and_ends_only_its_reading(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     harvest = begin()
     with writing(tmp_path / EVENTS.name) as rank:
         pids = {0: rank.process.pid}
@@ -421,7 +421,7 @@ def test_a_damaged_file_costs_itself_alone_and_is_said(tmp_path: Path, begin: Ca
     assert note.startswith("stopped reading metrics from ") and note.endswith("a record whose checksum is wrong")
 
 
-def test_lightnings_table_is_found_though_it_is_open_for_a_moment_only(
+def test_briefly_open_lightning_table_is_found(
     tmp_path: Path, begin: Callable[..., Harvest]
 ) -> None:
     old = tmp_path / "work/lightning_logs/version_0/metrics.csv"
@@ -454,7 +454,7 @@ def training(folder: Path, tag: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.torch
-def test_the_runs_other_host_on_this_machine_is_no_other_training(
+def test_other_host_of_a_run_here_is_not_another_training(
     tmp_path: Path, begin: Callable[..., Harvest]
 ) -> None:
     harvest = begin()
@@ -465,7 +465,7 @@ def test_the_runs_other_host_on_this_machine_is_no_other_training(
 
 
 @pytest.mark.torch
-def test_a_table_is_not_read_where_another_training_works_in_the_same_folder(
+def test_table_in_a_folder_of_another_training_is_not_read(
     tmp_path: Path, begin: Callable[..., Harvest]
 ) -> None:
     harvest = begin()

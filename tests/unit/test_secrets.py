@@ -123,7 +123,7 @@ def test_a_broken_reference_is_refused(value: str) -> None:
         parse(profile(value), "p.yaml")
 
 
-def test_references_count_in_env_alone_and_a_shells_own_words_are_none() -> None:
+def test_references_outside_env_fail_but_shell_syntax_passes() -> None:
     text = "disttui: 1\nhosts: [a]\njob: {command: [sh, -c, 'echo ${cmd:-x} ${file:?} ${env}']}\n"
     parse(text, "p.yaml")
     with pytest.raises(ProfileErrors, match=r"3:31: a \$\{file:…\} reference in 'job.command.2'"):
@@ -141,7 +141,7 @@ def test_a_known_secret_is_masked_however_it_is_written() -> None:
     assert resolved("${env:S}", S="first line of it\nsecond line of it") and clean("x second line of it") == "x ***"
 
 
-def test_no_number_of_values_that_look_secret_ends_the_masking_of_a_real_one() -> None:
+def test_many_suspected_values_do_not_evict_a_real_secret() -> None:
     masking.learn(SECRET)
     for number in range(1100):
         masking.suspect(f"{number:04}" + "x" * 60)
@@ -149,7 +149,7 @@ def test_no_number_of_values_that_look_secret_ends_the_masking_of_a_real_one() -
     assert masking.masked("1099" + "x" * 60) == "***" and masking.masked("0000" + "x" * 60) != "***"
 
 
-def test_a_word_is_quoted_alike_whether_or_not_it_is_known_as_a_secret() -> None:
+def test_quoting_does_not_depend_on_known_secrets() -> None:
     masking.learn("plain-word")
     assert quote("plain-word") == "plain-word" and clean("plain-word") == "***"
 
@@ -228,7 +228,7 @@ def test_a_command_line_is_kept_without_its_secrets() -> None:
     assert hidden("launch.restarts=2") == "launch.restarts=2"
 
 
-def test_no_script_puts_a_secret_into_the_arguments_of_a_process(tmp_path: Path) -> None:
+def test_scripts_put_no_secret_into_process_arguments(tmp_path: Path) -> None:
     env = {"A": "Bearer ${env:TOKEN}", "B": "${file:~/.token}", "C": "${cmd:pass x}${cmd:pass y}", "D": "plain"}
     it = planned(facts("cpu_desk"), job={"command": ["true"], "env": env})
     command = shell_command(it.plan, it.plan.hosts[0])
@@ -247,7 +247,7 @@ def test_no_script_puts_a_secret_into_the_arguments_of_a_process(tmp_path: Path)
     assert before.endswith('export C="${C:?}""${C_2:?}"')
 
 
-def test_what_goes_where_is_said_for_every_kind() -> None:
+def test_effects_list_the_destination_of_every_secret_kind() -> None:
     text = profile("${env:A}${file:~/.t}${cmd:pass show 'x y'}")
     assert [line for line in effect_lines(parse(text, "p")) if line[0].startswith("$")] == [
         ("${env:A}", "to a, b, as TOKEN"),

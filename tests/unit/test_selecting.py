@@ -89,7 +89,7 @@ def test_ps_filters(tmp_path: Path, options: list[str], chosen: list[str]) -> No
     assert [row["run"] for row in json.loads(command(tmp_path, "ps", "--local", "--json", *options).stdout)] == chosen
 
 
-def test_several_runs_are_stopped_by_one_connection_for_each_host(tmp_path: Path) -> None:
+def test_several_runs_are_stopped_over_one_link_per_host(tmp_path: Path) -> None:
     """All have received the stop before the first has ended; one that is no longer there keeps no other waiting."""
     log = tmp_path / "log"
     body = f"""

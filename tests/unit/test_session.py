@@ -65,7 +65,7 @@ def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytes
     assert "node1: its run folder was removed" in err.getvalue()
 
 
-def test_a_stop_that_no_link_could_take_goes_out_with_the_next_one(
+def test_stop_without_a_link_is_sent_over_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
@@ -130,7 +130,7 @@ def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, mon
     assert said.count("disttui attach r-1") == 1 and said.count("disttui stop r-1") == 1
 
 
-def test_a_host_that_stays_away_is_reported_once_for_every_reason(tmp_path: Path) -> None:
+def test_unreachable_host_is_reported_once_per_reason(tmp_path: Path) -> None:
     err = io.StringIO()
     names = ("node1", "node2")
     printer = TextPrinter(io.StringIO(), err, names, 2, colour=False)
@@ -216,7 +216,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SlowHand:
     return clock
 
 
-def test_slow_viewer_sees_the_end_at_once_and_how_far_its_log_is(
+def test_slow_viewer_sees_the_end_early_and_its_log_backlog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SlowHand
 ) -> None:
     run, shown, known, lags = _flooded(tmp_path, monkeypatch), bytearray(), 0, list[Refresh]()
@@ -238,7 +238,7 @@ def test_slow_viewer_sees_the_end_at_once_and_how_far_its_log_is(
     assert sorted(lag.behind for lag in lags) == [lag.behind for lag in lags] and lags[-1].behind > 0.5
 
 
-def test_viewer_that_stalls_at_the_beginning_of_a_log_loses_nothing(
+def test_viewer_that_stalls_at_the_start_of_a_log_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SlowHand
 ) -> None:
     run, shown = _flooded(tmp_path, monkeypatch), bytearray()
@@ -321,7 +321,7 @@ def _slowly(write: Any) -> Any:
     return slow
 
 
-def test_a_host_of_a_sandbox_that_is_gone_is_never_looked_for_by_its_name(tmp_path: Path) -> None:
+def test_host_of_a_gone_sandbox_is_never_looked_up_by_name(tmp_path: Path) -> None:
     """The user's own configuration may know a host of that name."""
     config_left = tmp_path / "config"
     config_left.write_text("")

@@ -191,7 +191,7 @@ def test_a_script_ends_as_it_would_bare(shim: Shim, python: str, text: str) -> N
     assert (code, shim.log()) == bare
 
 
-def test_an_uncaught_exception_is_reported_with_the_users_frames(shim: Shim) -> None:
+def test_uncaught_exception_is_reported_with_user_frames(shim: Shim) -> None:
     code, _ = shim.run("script", shim.script("def f():\n    raise KeyError('missing')\nf()\n"))
     error, leave = shim.reports()[1:]
     assert code == 1
@@ -201,7 +201,7 @@ def test_an_uncaught_exception_is_reported_with_the_users_frames(shim: Shim) -> 
 
 
 @pytest.mark.parametrize(("text", "codes"), [("", [0]), ("exit(3)", [3]), ("import os; os._exit(3)", [])])
-def test_the_exit_is_reported_when_the_script_ends_by_itself(shim: Shim, text: str, codes: list[int]) -> None:
+def test_exit_of_a_script_is_reported_with_its_code(shim: Shim, text: str, codes: list[int]) -> None:
     shim.run("script", shim.script(text))
     start, *rest = shim.reports()
     assert (start["e"], start["rank"], start["local_rank"], start["world_size"]) == ("start", 0, 0, 1)
@@ -238,7 +238,7 @@ def test_a_command_that_is_not_there(shim: Shim) -> None:
     assert (code, shim.log()) == (127, "disttui: no-such-command: No such file or directory\n")
 
 
-def test_a_log_that_cannot_be_written_leaves_the_output_where_it_was(shim: Shim) -> None:
+def test_unwritable_log_leaves_the_output_in_place(shim: Shim) -> None:
     (shim.attempt / "rank-0.log").mkdir()
     code, said = shim.run("script", shim.script("print('hello')"))
     assert code == 0
@@ -247,14 +247,14 @@ def test_a_log_that_cannot_be_written_leaves_the_output_where_it_was(shim: Shim)
     assert second == "hello"
 
 
-def test_a_rank_does_not_wait_for_a_pipe_in_place_of_one_of_its_files(shim: Shim) -> None:
+def test_pipes_in_place_of_its_files_do_not_block_a_rank(shim: Shim) -> None:
     for name in ("rank-0.log", "rank-0.stacks", "ranks.jsonl"):
         os.mkfifo(shim.attempt / name)
     code, said = shim.run("script", shim.script("print('hello')"))
     assert (code, said.splitlines()[-1]) == (0, "hello")
 
 
-def test_a_rank_whose_job_has_put_a_pipe_in_place_of_its_reports_ends(shim: Shim) -> None:
+def test_rank_ends_although_a_pipe_replaced_its_reports(shim: Shim) -> None:
     text = "import os\npath = os.environ['DISTTUI_DIR'] + '/ranks.jsonl'\nos.unlink(path)\nos.mkfifo(path)\n"
     assert shim.run("script", shim.script(text + "exit(3)"))[0] == 3
 
@@ -289,7 +289,7 @@ def test_other_launchers_variables_become_torchs(variables: dict[str, str]) -> N
     assert env.get("GROUP_RANK", "1") == "1"
 
 
-def test_a_users_file_named_like_a_standard_module_is_no_part_of_the_shim(shim: Shim) -> None:
+def test_shim_ignores_user_files_named_like_stdlib_modules(shim: Shim) -> None:
     for name in ("json", "socket", "signal", "traceback", "hashlib"):
         (shim.folder / f"{name}.py").write_text(f"print('the user has imported {name}')")
     code, _ = shim.run("script", shim.script("import hashlib, socket"), PYTHONPATH=str(shim.folder))

@@ -148,7 +148,7 @@ def test_a_rank_tells_its_step_and_since_when(start: Callable[..., Any], tmp_pat
     assert "step" not in answers["1"]
 
 
-def test_a_rank_that_holds_the_lock_is_asked_by_signal_and_its_log_stays_its_own(
+def test_rank_holding_the_gil_is_asked_by_signal(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
     child = start(HOLDING)
@@ -163,7 +163,7 @@ def test_a_rank_that_holds_the_lock_is_asked_by_signal_and_its_log_stays_its_own
     wait_for(lambda: noted(tmp_path)["moved"] is False)
 
 
-def test_a_rank_that_is_too_slow_to_answer_is_not_said_to_stand_still(
+def test_rank_too_slow_to_answer_is_not_reported_as_stalled(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
     """On a machine with too much to do, imports were said to be "in _parse for 31 s", the time since the last log."""
@@ -174,7 +174,7 @@ def test_a_rank_that_is_too_slow_to_answer_is_not_said_to_stand_still(
     assert child.poll() is None
 
 
-def test_a_rank_that_answers_only_once_is_compared_with_what_its_signal_prints() -> None:
+def test_single_answer_is_compared_with_the_signal_dump() -> None:
     frames = [{"file": "/job.py", "function": name, "line": 9} for name in ("<module>", "load")]
     told = decode(RankStacks, {"threads": [{"name": "MainThread", "main": True, "frames": frames}], "recorder": {}})
     below = '  File "/job.py", line 3 in <module>\n  File "/_disttui/node/rank/shim.py", line 1 in run\n'
@@ -203,7 +203,7 @@ def test_a_rank_that_has_ended_and_one_without_instruments(start: Callable[..., 
     assert "not instrumented" in answers["1"]["note"]
 
 
-def test_the_children_of_a_rank_that_waits_for_them_are_looked_at(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_children_that_a_rank_waits_for_are_inspected(start: Callable[..., Any], tmp_path: Path) -> None:
     """The worker was invisible: "rank 0 is at the top level (job0.py:12, inside popen_fork.poll)"."""
     rank = start(WAITING)
 
@@ -245,7 +245,7 @@ def test_a_child_that_took_over_the_signal_is_not_signalled(start: Callable[...,
     [b"7", b"[]", b'{"threads": [1], "recorder": {}}', b'{"threads": 7}', b"[" * 100_000,
      b'{"threads": [{"main": true, "frames": [{}]}], "recorder": {}}'],
 )  # fmt: skip
-def test_a_door_that_answers_nonsense_costs_the_stacks_of_its_rank_alone(answer: bytes, tmp_path: Path) -> None:
+def test_nonsense_from_a_door_counts_as_not_instrumented(answer: bytes, tmp_path: Path) -> None:
     (tmp_path / "attempt-1").mkdir()
     process = procs.read(os.getpid())
     assert process
@@ -265,7 +265,7 @@ def test_a_door_that_answers_nonsense_costs_the_stacks_of_its_rank_alone(answer:
     assert [one["note"] for one in found.values()] == ["this rank is not instrumented"] * 2
 
 
-def test_a_door_that_says_a_byte_at_a_time_is_left(tmp_path: Path) -> None:
+def test_endless_trickle_from_a_door_is_cut_off(tmp_path: Path) -> None:
     (tmp_path / "attempt-1").mkdir()
     process = procs.read(os.getpid())
     assert process

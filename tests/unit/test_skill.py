@@ -199,7 +199,7 @@ def test_hostile_requests_are_answered_with_errors(bare: Bare) -> None:
         assert ask(b'{"jsonrpc": "2.0", "method": "x"}\n{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n')["id"] == 7
 
 
-def test_requests_are_answered_while_a_tool_runs_and_tools_are_cancelled(bare: Bare) -> None:
+def test_requests_are_answered_while_tools_run_or_are_cancelled(bare: Bare) -> None:
     def line(**request: Any) -> bytes:
         return json.dumps({"jsonrpc": "2.0", **request}).encode() + b"\n"
 

@@ -29,7 +29,7 @@ _WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), _WRONG, ids=[message for _, message in _WRONG])
-def test_what_is_wrong_is_told_with_its_place(text: str, message: str) -> None:
+def test_errors_in_slurm_settings_name_their_place(text: str, message: str) -> None:
     with pytest.raises(ProfileErrors) as caught:
         parse(_HEAD + text, "p")
     assert [str(one) for one in caught.value.problems] == [message]
@@ -40,7 +40,7 @@ def test_two_hosts_are_no_login_node() -> None:
         parse(_HEAD.replace("[login]", "[login, b]") + "slurm: {nodes: 2}\n", "p")
 
 
-def test_the_script_asks_for_what_the_profile_says_and_for_no_requeue() -> None:
+def test_job_script_follows_the_profile_and_forbids_requeue() -> None:
     text = "slurm: {nodes: 2, partition: gpu, time: 1-0, gpus_per_node: 4, options: [--mem=64G]}\n"
     profile = parse(_HEAD + text, "p")
     assert profile.slurm is not None

@@ -59,7 +59,7 @@ def test_the_jobs_id_comes_after_what_a_site_prints(tmp_path: Path, log: Path) -
     assert log.read_text().count("sbatch --parsable") == 1
 
 
-def test_a_submission_without_a_jobs_id_leaves_neither_a_job_nor_secrets(tmp_path: Path, log: Path) -> None:
+def test_submission_without_a_job_id_leaves_no_job_or_secrets(tmp_path: Path, log: Path) -> None:
     does(tmp_path, "sbatch", "echo thank you")
     does(tmp_path, "squeue", "echo 4713")
     with pytest.raises(Problem, match="did not print the id"):
@@ -69,7 +69,7 @@ def test_a_submission_without_a_jobs_id_leaves_neither_a_job_nor_secrets(tmp_pat
 
 
 @pytest.mark.parametrize(("full", "last"), [("1/given", "squeue"), ("0/slurm.json", "scancel 4711")])
-def test_a_disk_that_is_full_half_way_leaves_neither_a_job_nor_secrets(
+def test_full_disk_at_submission_leaves_no_job_or_secrets(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, full: str, last: str
 ) -> None:
     write = journal.write_json
@@ -91,7 +91,7 @@ ODD = ("printf '\\033]0;x\\007 \\377\\n'", LONG, "yes", "echo '|||||'", "echo --
 
 
 @pytest.mark.parametrize("words", ODD)
-def test_an_sbatch_that_says_anything_else_than_a_jobs_id_submits_nothing(
+def test_odd_output_of_sbatch_cancels_no_job_and_leaves_no_run(
     tmp_path: Path, log: Path, words: str
 ) -> None:
     does(tmp_path, "sbatch", words)
@@ -135,7 +135,7 @@ def begun(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("job", ["ended", "unknown"])
-def test_one_look_at_a_job_that_slurm_has_ended_long_ago_sees_its_end(tmp_path: Path, log: Path, job: str) -> None:
+def test_one_status_call_sees_the_end_of_a_long_ended_job(tmp_path: Path, log: Path, job: str) -> None:
     folder, ended = begun(tmp_path), time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 120))
     unknown = "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1"
     does(tmp_path, "squeue", f"echo 'TIMEOUT|N/A|{ended}|n1|None'" if job == "ended" else unknown)
@@ -150,7 +150,7 @@ def test_a_job_that_has_just_ended_may_still_write_its_own_end(tmp_path: Path, l
     assert runs.status(folder) == {"alive": True, "pid": None, "exit": None, "waits": None}
 
 
-def test_a_job_that_writes_down_another_ones_number_has_that_not_cancelled(tmp_path: Path, log: Path) -> None:
+def test_foreign_job_id_in_slurm_json_is_not_cancelled(tmp_path: Path, log: Path) -> None:
     folder = begun(tmp_path)
     Path(folder, "slurm.json").write_text('{"job": "99", "python": "python3"}')
     does(tmp_path, "squeue", "echo /home/me/other.sh")
@@ -164,7 +164,7 @@ def test_a_job_that_writes_down_another_ones_number_has_that_not_cancelled(tmp_p
     assert log.read_text().splitlines()[-1] == "scancel 99"
 
 
-def test_slurm_is_asked_seldom_while_a_job_runs_and_often_while_it_waits_or_is_to_end(
+def test_slurm_is_polled_seldom_only_while_a_job_runs(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve_slurm, "PACE", 0.0)
@@ -186,7 +186,7 @@ def test_slurm_is_asked_seldom_while_a_job_runs_and_often_while_it_waits_or_is_t
     assert asked() == 3
 
 
-def test_the_users_own_defaults_for_squeue_and_scancel_hide_no_job(
+def test_user_defaults_of_squeue_and_scancel_are_not_inherited(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ("SQUEUE_STATES", "SCANCEL_STATE", "SLURM_JOB_ID", "SLURM_CONF", "SBATCH_ACCOUNT")
@@ -197,7 +197,7 @@ def test_the_users_own_defaults_for_squeue_and_scancel_hide_no_job(
     assert names.intersection(given) == {"SLURM_CONF", "SBATCH_ACCOUNT"}
 
 
-def test_a_command_of_slurm_that_never_ends_its_output_fills_no_memory(tmp_path: Path, log: Path) -> None:
+def test_endless_output_of_a_slurm_command_is_cut_off(tmp_path: Path, log: Path) -> None:
     does(tmp_path, "squeue", "yes")
     with pytest.raises(Problem, match="squeue did not end in 30 s and 4 MiB of output"):
         slurm.run("squeue")

@@ -41,7 +41,7 @@ def test_nothing_but_the_startup_modules_changes_the_process() -> None:
     assert strays == []
 
 
-def test_no_class_of_the_app_overrides_a_private_method_of_textual() -> None:
+def test_app_classes_override_no_private_textual_method() -> None:
     """An update of Textual would break it in silence."""
     strays = []
     for found in pkgutil.walk_packages(tui.__path__, "disttui.tui."):
@@ -100,7 +100,7 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def test_a_command_loads_no_other_one_and_nothing_of_runs_before_it_reaches_hosts() -> None:
+def test_command_imports_no_other_command_and_no_run_modules() -> None:
     code = (
         "import sys\nfrom disttui.runner.cli.app import cli\n"
         "cli.commands['probe']\nimport disttui.runner.api.probing\n"
@@ -114,7 +114,7 @@ def test_a_command_loads_no_other_one_and_nothing_of_runs_before_it_reaches_host
     }
 
 
-def test_a_host_that_is_probed_loads_nothing_that_few_probes_need() -> None:
+def test_probed_host_imports_nothing_that_few_probes_need() -> None:
     code = (
         "import sys\nsys.path.insert(0, sys.argv[1])\n"
         "import disttui.runner.node.serve.channel, disttui.runner.node.probe.report\n"

@@ -203,7 +203,7 @@ def test_a_host_that_invents_events_without_end_fills_no_memory(kind: str) -> No
     assert 1000 < _entries(state.hosts[0].story) < 5000
 
 
-def test_of_gpus_ranks_processes_and_metrics_that_no_host_has_few_are_kept() -> None:
+def test_implausibly_many_gpus_ranks_and_metrics_are_bounded() -> None:
     many = range(40_000)
     state = begin("r", ("a",), (1,))
     gpus = [{"index": index, "use": 1.0} for index in many]

@@ -50,7 +50,7 @@ def test_exception_is_the_cause(cluster: Make) -> None:
     assert run.events(0, "error")[0]["traceback"]
 
 
-def test_a_rank_that_ends_itself_with_0_was_not_stopped_because_of_another(cluster: Make) -> None:
+def test_rank_exiting_with_0_counts_as_gone_not_as_stopped(cluster: Make) -> None:
     """os._exit runs no exit handler: the rank itself reports nothing, and the other loses its connection to it."""
     wait = "while os.path.exists('/proc/%s' % open('pid').read()): time.sleep(0.05)"
     run = cluster(
@@ -109,7 +109,7 @@ def test_exit_code_of_a_silent_end(cluster: Make) -> None:
     assert run.exit(0)["cause"]["code"] == 3
 
 
-def test_a_launcher_that_is_killed_while_it_writes_leaves_no_part_of_a_file(cluster: Make) -> None:
+def test_launcher_killed_while_writing_leaves_no_partial_file(cluster: Make) -> None:
     run = cluster("""
 folder = os.path.dirname(os.environ["DISTTUI_METRICS"])
 open(f"{folder}/launcher.json.{os.getppid()}", "w").write('{"code"')
@@ -257,7 +257,7 @@ def test_what_survives_a_kill_is_explained(monkeypatch: pytest.MonkeyPatch) -> N
     assert stop._why_left(os.getpid()) == f"it belongs to {user_name(Path('/proc/self').stat().st_uid)}"
 
 
-def test_a_run_that_ends_while_it_is_looked_at_keeps_its_own_end(
+def test_run_that_ends_during_a_status_call_keeps_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A viewer that finds no process alive looks for exit.json after that, not before."""
@@ -309,7 +309,7 @@ if attempt == 1:
     assert seen == [[["--lr", "1"], None], [["--lr", "1", "--init_from=resume"], "1"]]
 
 
-def test_snapshots_that_differ_between_hosts_are_said_after_the_restart(cluster: Make) -> None:
+def test_snapshots_that_differ_between_hosts_are_reported(cluster: Make) -> None:
     job = """
 snapshot = os.path.join(os.path.dirname(os.environ["DISTTUI_CHECKPOINTS"]), "snapshot")
 begin = int(open(snapshot).read()) if os.path.exists(snapshot) else 0
@@ -383,7 +383,7 @@ def seconds_of_growth(run: Cluster) -> int:
     return len({int(json.loads(line)["t"]) for line in path.read_text().splitlines()}) if path.exists() else 0
 
 
-def test_a_killed_script_whose_log_nobody_can_read_gets_its_next_attempt(cluster: Make) -> None:
+def test_killed_script_without_metrics_gets_its_next_attempt(cluster: Make) -> None:
     """Without a single metric: its log has grown for some seconds, and so it has begun."""
     run = cluster(_KILLED, launch={"restarts": 1})
     run.start()
@@ -393,7 +393,7 @@ def test_a_killed_script_whose_log_nobody_can_read_gets_its_next_attempt(cluster
     assert (end["state"], end["attempt"]) == ("finished", 2)
 
 
-def test_a_killed_script_that_says_nothing_gets_its_next_attempt(cluster: Make) -> None:
+def test_killed_script_without_output_gets_its_next_attempt(cluster: Make) -> None:
     """Its process group was up for some seconds."""
     run = cluster(_GROUPED + _KILLED.replace('print("saving")', "pass"), launch={"restarts": 1})
     run.start()
@@ -431,7 +431,7 @@ def test_a_script_that_logs_seldom_gets_all_its_attempts(cluster: Make, end: str
     assert not [note for note in run.events(0, "note") if "no further attempt" in note["text"]]
 
 
-def test_port_taken_meanwhile_is_the_next_port_of_the_same_attempt(cluster: Make) -> None:
+def test_taken_ports_are_skipped_within_the_same_attempt(cluster: Make) -> None:
     run = cluster("step(1)")
     first = run.spec(0)["launch"]["ports"][0]
     run.changes["env"] = {"STUB_TAKEN": f"{first},{first + 1}"}
@@ -489,7 +489,7 @@ def test_a_command_that_is_not_there_is_named(cluster: Make) -> None:
     assert message == "ended with exit code 127: disttui: nosuch-launcher: No such file or directory"
 
 
-def test_a_kill_after_the_grace_is_said_to_be_ours(cluster: Make) -> None:
+def test_kill_after_the_grace_is_reported_as_ours(cluster: Make) -> None:
     job = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('armed', 'x').close()\n" + SLEEP
     run = cluster(job, launch={"grace": 2})
     run.start()
@@ -501,7 +501,7 @@ def test_a_kill_after_the_grace_is_said_to_be_ours(cluster: Make) -> None:
     assert death_words(decode(Death, death)) == "was killed by disttui: it did not end within 2 s (launch.grace)"
 
 
-def test_somebody_elses_kill_is_not_ours(cluster: Make) -> None:
+def test_foreign_kill_is_not_reported_as_ours(cluster: Make) -> None:
     run = cluster(SLEEP)
     run.start()
     run.wait_ranks()

@@ -119,7 +119,7 @@ def test_what_git_ignores_is_named_and_may_be_included(folder: Folder) -> None:
     assert not found.omitted
 
 
-def test_a_folder_that_git_ignores_is_carried_as_one_without_git(folder: Folder) -> None:
+def test_folder_ignored_by_git_is_carried_as_one_without_git(folder: Folder) -> None:
     folder.git("init", "-q")
     folder.write(".gitignore", "mine/\n")
     folder.write("mine/train.py")
@@ -195,7 +195,7 @@ def test_names_of_secrets(folder: Folder, name: str) -> None:
     assert omissions(folder.collect()) == {name: "looks like a secret"}
 
 
-def test_a_key_behind_certificates_is_found_and_code_about_keys_is_carried(folder: Folder) -> None:
+def test_private_keys_are_found_but_code_about_keys_is_carried(folder: Folder) -> None:
     folder.write("chain.pem", b"-----BEGIN CERTIFICATE-----\n" + b"x" * 9000 + KEY)
     folder.write("account.json", b'{"private_key": "-----BEGIN PRIVATE KEY-----\\nMII"}')
     folder.write("check.py", "if text.startswith('-----BEGIN PRIVATE KEY-----'):\n")
@@ -394,7 +394,7 @@ def test_a_cut_object_is_continued(folder: Folder) -> None:
     assert not list(folder.store.begun()), "a wrong beginning is not used again"
 
 
-def test_an_object_completed_while_beginnings_are_listed_is_none(
+def test_object_completed_during_listing_is_not_a_partial_one(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.store.writer(tree.digest(b"1")).close(remove=False)

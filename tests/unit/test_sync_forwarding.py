@@ -281,7 +281,7 @@ def test_a_first_host_that_fails_keeps_no_other_waiting(hosts: Hosts, monkeypatc
     assert not (hosts.home(1) / "runs/a-1/code").exists()
 
 
-def test_what_a_host_goes_on_telling_is_not_kept() -> None:
+def test_repeated_events_of_a_host_are_not_kept() -> None:
     class Event(dict[str, Any]):
         pass
 
@@ -302,7 +302,7 @@ def test_what_a_host_goes_on_telling_is_not_kept() -> None:
     assert [one() for one in seen] == [None] * 100
 
 
-def test_a_caller_that_asks_beyond_every_file_disturbs_nobody(tmp_path: Path) -> None:
+def test_request_beyond_the_end_of_a_file_frees_its_slot(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "objects"))
     request: Any = {"tree": (name := store.add(b"manifest")), "size": 8}
     key, free = new_certificate(), threading.BoundedSemaphore(1)

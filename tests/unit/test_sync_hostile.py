@@ -74,7 +74,7 @@ def test_what_lies_in_too_many_folders_is_left_out(folder: Folder, git: bool) ->
         subprocess.run(["rm", "-r", folder.path / "d"], check=True)
 
 
-def test_a_folder_replaced_by_a_link_carries_nothing_from_its_target(folder: Folder, tmp_path: Path) -> None:
+def test_link_in_place_of_a_folder_carries_none_of_its_target(folder: Folder, tmp_path: Path) -> None:
     folder.write("conf/a")
     folder.write("keep.py")
     commit(folder.path)
@@ -202,7 +202,7 @@ def test_a_folder_that_git_cannot_read_is_named(tracked: bool, monkeypatch: pyte
         shutil.rmtree(base)
 
 
-def test_a_file_that_vanishes_while_it_is_read_is_not_part_of_the_tree(
+def test_file_that_vanishes_during_collection_is_left_out(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.write("a.py")
@@ -218,7 +218,7 @@ def test_a_file_that_vanishes_while_it_is_read_is_not_part_of_the_tree(
     assert folder.names() == ["a.py"]
 
 
-def test_a_folder_that_vanishes_while_it_is_read_is_not_part_of_the_tree(
+def test_folder_that_vanishes_during_collection_is_left_out(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.write("a.py")
@@ -334,7 +334,7 @@ def test_excluded_files_do_not_count(folder: Folder, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.torch
-def test_a_script_in_a_hostile_folder_trains_and_each_omission_is_named(tmp_path: Path) -> None:
+def test_script_in_a_hostile_folder_runs_and_names_omissions(tmp_path: Path) -> None:
     work = tmp_path / "work"
     (work / "sub").mkdir(parents=True)
     (work / "train.py").write_text("import os\nprint('rank', os.environ['RANK'], sorted(os.listdir()))\n")
@@ -409,7 +409,7 @@ def test_the_store_of_the_viewer_stays_below_its_limit(project: Path, monkeypatc
     assert code and all(Store(str(store)).has(*one) for one in tree.objects(tree.decode(code.manifest)).items())
 
 
-def test_a_damaged_object_of_the_viewer_is_read_anew(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_object_of_the_viewer_is_read_again(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SETTLED", -60.0)
     (host.folder / "a.py").write_bytes(b"good")
     found = module.collect(Wanted(host.folder), host.store, host.tmp_path / "cache")
@@ -454,7 +454,7 @@ def test_a_copy_that_fails_leaves_nothing(project: Path, tmp_path: Path) -> None
 # What hosts send and keep.
 
 
-def test_a_host_that_claims_to_lack_all_again_and_again_costs_little(tmp_path: Path) -> None:
+def test_repeated_claims_of_missing_objects_cost_little(tmp_path: Path) -> None:
     entries = [tree.Entry(b"%04d" % number, "f", 1, f"{number:064x}") for number in range(1000)]
     parcel = TreeParcel("0" * 64, tree.encode(entries), Store(str(tmp_path)))
     answer = {"store": "x", "manifest": True, "missing": [[0, 1000]] * 5000, "begun": {}, "placed": False}
@@ -492,7 +492,7 @@ def test_what_a_killed_host_left_of_a_copy_is_removed(host: Host) -> None:
     assert not left.exists()
 
 
-def test_forgetting_a_run_removes_no_folder_that_its_spec_names_by_another_run(host: Host) -> None:
+def test_forget_removes_no_other_folder_that_the_spec_names(host: Host) -> None:
     other = host.home / "Documents"
     other.mkdir()
     node = host.home / "runs/a-1/0"
@@ -516,7 +516,7 @@ def test_a_name_that_a_disk_takes_for_that_of_a_link_is_refused(tmp_path: Path) 
 
 
 @pytest.mark.root
-def test_a_disk_that_takes_a_part_of_a_file_gives_no_run_a_cut_copy(host: Host) -> None:
+def test_full_disk_during_a_copy_leaves_no_cut_copy_of_a_run(host: Host) -> None:
     for name in ("a.bin", "b.bin"):
         (host.folder / name).write_bytes(os.urandom(600_000))
     (host.home / "runs").mkdir(0o700)

@@ -66,7 +66,7 @@ def test_they_mean_what_they_mean_in_gitignore(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("git", [False, True], ids=["plain", "git"])
-def test_a_later_line_brings_back_what_an_earlier_one_leaves_out(tmp_path: Path, git: bool) -> None:
+def test_later_pattern_includes_what_an_earlier_one_excludes(tmp_path: Path, git: bool) -> None:
     code = tmp_path / "code"
     for name in ("data/big.csv", "data/small.csv", "out/a", "__pycache__/kept.pyc", "wandb/kept", "train.py"):
         (code / name).parent.mkdir(parents=True, exist_ok=True)

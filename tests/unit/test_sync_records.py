@@ -158,7 +158,7 @@ def test_the_reason_why_a_script_is_not_sent_has_its_cure(folder: Path) -> None:
     assert collect_code(load(folder / "mine.yaml"))
 
 
-def test_what_is_sent_and_what_is_not_is_said_in_lines(folder: Path) -> None:
+def test_lines_list_what_is_sent_and_what_is_not(folder: Path) -> None:
     (folder / "mine.yaml").write_text("disttui: 1\nhosts: [node1]\njob: {command: [env], sync: code}\n")
     (folder / "code").mkdir()
     _, code = collected(folder / "mine.yaml")
@@ -240,7 +240,7 @@ def test_the_code_of_a_run_is_copied_into_a_new_folder(folder: Path, tmp_path: P
         copy_code(known, to)
 
 
-def test_reading_a_folder_reports_progress_and_ends_with_the_listener(
+def test_reading_a_folder_reports_progress_and_can_be_cancelled(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collecting, "_PACE", -1.0)

@@ -256,7 +256,7 @@ def test_a_full_disk_is_an_error_and_the_next_attempt_continues(host: Host) -> N
 
 
 @pytest.mark.root
-def test_a_disk_without_inodes_is_named_and_the_next_attempt_continues(host: Host) -> None:
+def test_disk_without_inodes_is_named_and_the_retry_continues(host: Host) -> None:
     for number in range(40):
         (host.folder / f"{number}.py").write_text(str(number))
     host.objects.mkdir(parents=True, mode=0o700)

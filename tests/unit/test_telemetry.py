@@ -206,7 +206,7 @@ def test_watch_prefers_nvml(library: Callable[..., str], smi: Path, tmp_path: Pa
     assert not (tmp_path / "pids").exists()
 
 
-def test_samples_for_top_say_what_the_gpus_are_and_who_is_on_them(
+def test_samples_for_top_name_gpus_and_their_processes(
     library: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telemetry, "has_device", lambda: True)

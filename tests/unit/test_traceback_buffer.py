@@ -12,7 +12,7 @@ def test_lines_pass_at_once() -> None:
     assert TracebackBuffer().feed(["one", "two"]) == ["one", "two"]
 
 
-def test_a_reported_traceback_is_not_printed_whichever_comes_first() -> None:
+def test_reported_traceback_is_not_printed_in_either_order() -> None:
     hold = TracebackBuffer()
     assert hold.feed(["before", *TRACE]) == ["before"]
     assert hold.report(TRACE) == []
@@ -31,7 +31,7 @@ def test_it_is_recognised_under_torchs_prefix_and_in_pieces() -> None:
     assert shown == ["x", "y"]
 
 
-def test_a_traceback_that_the_script_survived_is_printed_after_a_while(monkeypatch: object) -> None:
+def test_traceback_that_the_script_survived_is_printed_later(monkeypatch: object) -> None:
     hold = TracebackBuffer()
     assert hold.feed(TRACE) == []
     assert hold.release() == []

@@ -113,7 +113,7 @@ def test_an_event_file_is_read_back_by_our_own_reader(tmp_path: Path) -> None:
     assert first.values == {"loss": "inf", "lr": "-inf", "grad_norm": "nan", "rank_1_loss": 0.1}
 
 
-def test_an_event_file_that_is_not_finished_is_none_for_tensorboard(tmp_path: Path) -> None:
+def test_unfinished_event_file_is_hidden_from_tensorboard(tmp_path: Path) -> None:
     names: list[str] = []
 
     class Watched(dict[str, float]):

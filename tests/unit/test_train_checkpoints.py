@@ -50,7 +50,7 @@ def write(folder: Path, step: int, attempt: int = 1) -> Path:
     return checkpoint.path_of(folder, step, attempt)
 
 
-def test_any_part_of_a_tensor_is_put_together_from_the_parts_that_ranks_wrote(tmp_path: Path) -> None:
+def test_any_part_of_a_tensor_is_read_from_the_ranks_parts(tmp_path: Path) -> None:
     read = checkpoint.OpenCheckpoint(write(tmp_path, 0)).read
     assert read("a/weight", Box((0, 0), (4, 6))).equal(WHOLE)
     assert read("a/weight", Box((2, 1), (2, 4))).equal(WHOLE[2:, 1:5])
@@ -63,7 +63,7 @@ def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000200-a1", "step-000300-a1"]
 
 
-def test_the_newest_attempt_comes_before_later_steps_of_one_given_up(tmp_path: Path) -> None:
+def test_newest_attempt_wins_over_later_steps_of_an_older_one(tmp_path: Path) -> None:
     write(tmp_path, 300, attempt=1)
     path = write(tmp_path, 200, attempt=2)
     found, _ = checkpoint.newest(tmp_path)
@@ -80,7 +80,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         checkpoint.prepare(tmp_path / "file" / "sub", 1)
 
 
-def test_what_killed_processes_left_unfinished_is_removed_by_the_next_attempt(tmp_path: Path) -> None:
+def test_next_attempt_removes_unfinished_checkpoints(tmp_path: Path) -> None:
     checkpoint.write_parts(tmp_path / "step-000010-a1.tmp", 0, {})
     checkpoint.write_parts(tmp_path / "step-000020-a2.tmp", 1, {})
     checkpoint.write_parts(tmp_path / "step-000010-a3.tmp", 0, {})
@@ -139,7 +139,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     yield job
 
 
-def test_ranks_that_share_a_disk_save_their_parts_and_one_process_goes_on(saved: Job, tmp_path: Path) -> None:
+def test_ranks_with_a_shared_disk_save_parts_and_one_can_resume(saved: Job, tmp_path: Path) -> None:
     assert sorted(path.name for path in (saved.folder / "checkpoints").iterdir()) == [
         "step-000008-a1",
         "step-000012-a1",
@@ -154,7 +154,7 @@ def test_ranks_that_share_a_disk_save_their_parts_and_one_process_goes_on(saved:
     assert close(job.curve(), saved.curve()[8:], 1e-4)
 
 
-def test_without_a_shared_disk_all_go_on_from_rank_0s_checkpoint_and_it_writes_all(saved: Job, tmp_path: Path) -> None:
+def test_without_a_shared_disk_rank_0_reads_and_writes_for_all(saved: Job, tmp_path: Path) -> None:
     """The host of rank 1 has another run's checkpoint at the same path: nothing of it gets into the model."""
     job = Job(tmp_path)
     shutil.copy(saved.folder / "text.txt", tmp_path)
@@ -187,7 +187,7 @@ def test_sigterm_is_answered_with_a_checkpoint_of_the_last_step(job: Job) -> Non
 
 
 @pytest.mark.parametrize("interval", ["1", "4"])
-def test_sigusr1_is_answered_with_a_checkpoint_and_the_training_continues(job: Job, interval: str) -> None:
+def test_sigusr1_saves_a_checkpoint_and_training_continues(job: Job, interval: str) -> None:
     course = ["--steps", "60", "--batch-size", "4", "--val-interval", "0", "--checkpoint-interval", "100000"]
     ranks = job.ranks(2, *course, *(["--sync-interval", interval] if interval != "1" else []))
     wait_for(lambda: len(job.metrics()) >= 5 or ranks[0].poll() is not None, "five steps", 120)
@@ -221,7 +221,7 @@ ON_FOUR = {
 }  # fmt: skip
 
 
-def test_every_layout_saves_the_same_and_goes_on_from_one_file_and_several(tmp_path: Path) -> None:
+def test_every_layout_saves_the_same_and_resumes_from_others(tmp_path: Path) -> None:
     """Saved by four ranks after step 4, the fifth step of two or four is the one of those that went on.
 
     What all save in the same names and boxes is the same, so that each can go on from each.

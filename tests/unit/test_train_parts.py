@@ -69,7 +69,7 @@ def test_no_sample_twice_in_an_epoch_over_all_ranks(
     assert sorted(seen[:blocks]) == sorted(seen[blocks : 2 * blocks]) == list(range(blocks))
 
 
-def test_a_global_batch_holds_the_same_samples_however_it_is_divided() -> None:
+def test_global_batch_has_the_same_samples_for_any_division() -> None:
     plans = [BatchPlan(16, 1, 1), BatchPlan(2, 8, 1), BatchPlan(4, 1, 4), BatchPlan(2, 4, 2)]
     for samples in (0, 48, 96):
         steps = [sorted(itertools.chain(*step_of(SampleOrder(range(100), 7), plan, samples))) for plan in plans]

@@ -89,7 +89,7 @@ def test_sigterm_waits_for_a_disk_that_is_slow(folder: Path, monkeypatch: pytest
     assert not ended
 
 
-def test_sigterm_ends_a_rank_that_waits_with_its_checkpoint_for_one_cut_off(
+def test_sigterm_ends_a_rank_whose_checkpoint_waits_for_a_peer(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[int] = []
@@ -111,7 +111,7 @@ def test_sigterm_ends_a_rank_that_waits_with_its_checkpoint_for_one_cut_off(
     assert set(ended) == {128 + signal.SIGTERM}
 
 
-def test_a_rank_that_is_about_to_be_ended_is_not_once_the_ranks_have_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_spares_a_rank_once_the_ranks_have_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They agree while it waits for the checkpoint that it has begun: one of the last step follows then."""
     ended: list[int] = []
     waits, agreed = threading.Event(), threading.Event()
@@ -136,7 +136,7 @@ def test_a_rank_that_is_about_to_be_ended_is_not_once_the_ranks_have_agreed(monk
 
 @pytest.mark.usefixtures("slow_disk")
 @pytest.mark.parametrize("error", [RuntimeError("Connection closed by peer"), KeyboardInterrupt()])
-def test_a_checkpoint_that_rank_0_has_begun_outlives_a_peer_and_a_ctrl_c(
+def test_begun_checkpoint_survives_a_failed_peer_and_ctrl_c(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     step = loop.Training._train_step
@@ -219,7 +219,7 @@ def test_a_full_disk_costs_the_new_checkpoint_and_no_old_one(folder: Path, capsy
         assert sorted((folder / "checkpoints").rglob("*")) == before
 
 
-def test_a_flipped_bit_in_a_folder_costs_what_came_after_the_checkpoint_before(
+def test_bit_flip_in_a_checkpoint_resumes_from_the_one_before(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(folder, "--steps", "2", "--checkpoint-format", "sharded")
@@ -325,7 +325,7 @@ def test_an_average_of_many_small_tensors_is_few_messages(monkeypatch: pytest.Mo
     assert [float(optimizer.state[weight]["exp_avg"].mean()) for weight in weights] == [0.0] + [1.5] * 100
 
 
-def test_ranks_that_write_wait_for_one_that_is_gone_no_longer_than_those_that_train(
+def test_checkpoint_group_has_the_timeout_of_training(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[object] = []

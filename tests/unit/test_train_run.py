@@ -193,7 +193,7 @@ def test_killed_and_resumed_it_continues_the_same_curve(job: Job, tmp_path_facto
     assert close(rest, undisturbed.curve()[-len(rest) :], 1e-6)
 
 
-def test_a_run_again_goes_on_from_the_checkpoints_of_the_run_before(reference: Job, job: Job) -> None:
+def test_rerun_resumes_from_checkpoints_of_the_earlier_run(reference: Job, job: Job) -> None:
     """They lie in a folder of their own; the first that it saves itself comes before them."""
     before = str(reference.folder / "checkpoints")
     (job.folder / "text.txt").write_bytes((reference.folder / "text.txt").read_bytes())
@@ -208,7 +208,7 @@ def test_a_run_again_goes_on_from_the_checkpoints_of_the_run_before(reference: J
     assert (done.returncode, f"no complete checkpoint in {nowhere}" in done.stderr) == (2, True), done.stderr
 
 
-def test_a_broken_checkpoint_is_named_and_the_one_before_it_taken(reference: Job, job: Job) -> None:
+def test_broken_checkpoint_is_named_and_the_one_before_is_used(reference: Job, job: Job) -> None:
     """By another strategy than the one that saved it."""
     checkpoints = job.folder / "checkpoints"
     checkpoints.mkdir()
@@ -232,7 +232,7 @@ def test_what_changes_the_curve_at_a_resume_is_warned_of(reference: Job, job: Jo
     assert "will differ from the checkpoint's: global batch 4 (was 8)" in done.stdout
 
 
-def test_a_model_of_another_shape_cannot_go_on(reference: Job, job: Job) -> None:
+def test_model_of_another_shape_cannot_resume(reference: Job, job: Job) -> None:
     source = str(reference.folder / "checkpoints" / "step-000012-a1")
     done = job.alone("--layers", "3", "--checkpoint-interval", "0", "--resume", source)
     assert done.returncode == 2
@@ -253,7 +253,7 @@ def test_a_training_that_diverges_ends_with_one_line(job: Job) -> None:
         (["--data", "/no/such"], "--data /no/such: No such file or directory"),  # found out by rank 0
     ],
 )
-def test_bad_input_is_said_once_for_all_ranks(job: Job, arguments: list[str], named: str) -> None:
+def test_bad_input_is_reported_once_for_all_ranks(job: Job, arguments: list[str], named: str) -> None:
     done = job.torchrun(2, *arguments)
     assert done.returncode != 0
     said = [line for line in done.stderr.splitlines() if line.startswith("bytegpt: ")]

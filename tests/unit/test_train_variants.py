@@ -54,7 +54,7 @@ def course(folder: Path) -> list[str]:
     return [*shape, "--sample", "0", "--data", str(folder / "text.txt")]
 
 
-def test_variants_follow_the_course_of_plain_fp32_and_go_on_with_it(tmp_path: Path) -> None:
+def test_variants_follow_the_plain_fp32_curve_and_resume_on_it(tmp_path: Path) -> None:
     base, never, fourth = course(tmp_path), ["--checkpoint-interval", "0"], ["--checkpoint-interval", "4"]
     runs = {name: [*base, *how, *(fourth if name in RESUMED else never)] for name, how in {**EXACT, **NEAR}.items()}
     train(tmp_path, {"2": {"plain": [*base, *never], **runs}})
@@ -114,7 +114,7 @@ def test_slow_links_are_for_whole_models(arguments: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"), [("", "ddp"), ("--dp-shard 2 --tp 2", "tp 2"), ("--dp-shard 2 --pp 2", "pp 2")]
 )
-def test_offload_without_fsdp_is_refused_before_anything_is_started(arguments: str, named: str) -> None:
+def test_offload_without_fsdp_is_refused_before_the_start(arguments: str, named: str) -> None:
     with pytest.raises(Problem, match=f"--cpu-offload: yes is not for {named}: expected fsdp or hsdp without tp, pp"):
         divide(parse(["--cpu-offload", "yes", *arguments.split()]), [4])
 
@@ -136,7 +136,7 @@ def test_recomputed_blocks_run_again_in_the_backward_pass() -> None:
     assert x.grad.tolist() == [2.0] * 3
 
 
-def test_the_loss_scale_halves_at_an_overflow_and_doubles_after_many_steps_without() -> None:
+def test_loss_scale_halves_on_overflow_and_doubles_later() -> None:
     scale = LossScale(enabled=True, saved={})
     assert (scale.factor, scale.accepts(finite=False)) == (2.0**16, False)
     assert (scale.factor, scale.skipped) == (2.0**15, 1)

@@ -174,7 +174,7 @@ def test_weights_of_a_run_are_those_of_its_newest_checkpoint(tmp_path: Path) -> 
     assert [path.name for path in here.iterdir()] == ["model.pt"]
 
 
-def test_weights_of_a_resumed_run_without_a_step_are_those_it_resumed(tmp_path: Path) -> None:
+def test_weights_without_a_new_step_come_from_the_resumed_run(tmp_path: Path) -> None:
     """It names the run that they are of; that one may be forgotten here."""
     far = tmp_path / "far" / "checkpoints"
     far.mkdir(parents=True)
@@ -328,7 +328,7 @@ def test_a_pipe_in_a_strangers_checkpoint_is_not_waited_for(tmp_path: Path, name
         export(tmp_path, tmp_path / "model.pt")
 
 
-def test_bad_names_are_said(tmp_path: Path) -> None:
+def test_bad_file_and_folder_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Problem, match=r"must end with \.safetensors or \.pt"):
         export(cut(tmp_path), tmp_path / "model.bin")
     (tmp_path / "empty").mkdir()

@@ -116,7 +116,7 @@ def test_secret_is_asked_for_without_echo() -> None:
     assert child.before.split() == ["'sesame'"]
 
 
-def test_words_of_a_host_stand_above_the_question() -> None:
+def test_messages_of_a_host_are_shown_above_the_question() -> None:
     child = terminal(
         "asked.tell('node1', '│ wait\x1b[2J'); asked.secret('node1', 'your answer:', '│ 1. Push\\n│ Code:')"
     )

@@ -310,7 +310,7 @@ def test_connects_that_wait_keep_no_other_host_out_for_long(place: Place, monkey
     connector.close()
 
 
-def test_a_host_that_hangs_in_its_login_keeps_no_other_out_for_long(
+def test_host_that_hangs_at_login_does_not_block_others(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("disttui.runner.transport.base.PATIENCE", 0.2)
@@ -339,7 +339,7 @@ def test_a_host_that_hangs_in_its_login_keeps_no_other_out_for_long(
         connector.close()
 
 
-def test_logins_that_wait_for_a_person_keep_others_from_beginning_theirs(
+def test_logins_waiting_for_a_person_hold_back_new_ones(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server ends a login that takes long: 120 s by LoginGraceTime."""

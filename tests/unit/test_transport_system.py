@@ -179,7 +179,7 @@ def test_jump_host_of_the_configuration(place: Place, server: Sshd) -> None:
     assert server.logins == behind.logins == 1
 
 
-def test_settings_that_would_spoil_the_link_do_not_count(place: Place, server: Sshd) -> None:
+def test_settings_that_would_break_the_link_are_ignored(place: Place, server: Sshd) -> None:
     marker = place.folder / "ran"
     more = f"  RemoteCommand false\n  RequestTTY force\n  PermitLocalCommand yes\n  LocalCommand touch {marker}\n"
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a socket's path must be short

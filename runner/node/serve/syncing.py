@@ -57,7 +57,8 @@ def answer(
             return {"store": store.name, "manifest": False, "missing": [], "begun": {}, "placed": False}
         objects = tree.objects(entries)
         lacks: List[int] = []
-        if data or not hopeful or sum(objects.values()) > _SMALL:
+        sure = bool(data) or not hopeful or sum(objects.values()) > _SMALL
+        if sure:
             lacks = [index for index, (name, size) in enumerate(objects.items()) if not store.has(name, size)]
         if data and lacks and is_staged(target, request["tree"], entries):
             lacks = []
@@ -79,7 +80,7 @@ def answer(
         try:
             placed = _place_data(store, entries, target, request) if data else place(store, entries, target)
         except OSError:
-            if not hopeful:
+            if sure:
                 raise
             placed = False
         if not placed:
