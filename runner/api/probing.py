@@ -14,6 +14,7 @@ from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.sections import Host, parse_host
 from disttui.runner.protocol.requests import ProbeRequest
 
+
 class Probed(NamedTuple):
     """A host with its facts, or the error."""
 

@@ -25,6 +25,7 @@ from disttui.runner.planning.processes import (
     who_uses,
 )
 from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host
 from disttui.runner.train.batching import DEFAULT_BATCH_SIZE
 from disttui.runner.train.layout import Layout, crossings
 
@@ -282,7 +283,11 @@ def _without_gpus(host: Host, found: HostFacts) -> str:
         return "gets no GPU by the profile"
     if not free_gpus(found):
         return "has no free GPU"
-    return "leaves its free GPUs to other hosts on that machine" if gpus_within_quota(host, found) else "has no GPU left in your quota"
+    return (
+        "leaves its free GPUs to other hosts on that machine"
+        if gpus_within_quota(host, found)
+        else "has no GPU left in your quota"
+    )
 
 
 def _shares(facts: Sequence[HostFacts]) -> list[Share]:

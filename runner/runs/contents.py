@@ -142,7 +142,9 @@ def _metrics(record: Mapping[str, object]) -> Metrics:
 
 def _is_metric(name: str, value: object) -> bool:
     kind = type(value)
-    return len(name) <= _NAME and (kind is float or kind is int or kind is bool or (kind is str and len(value) <= _NAME))
+    return len(name) <= _NAME and (
+        kind is float or kind is int or kind is bool or (kind is str and len(value) <= _NAME)
+    )
 
 
 def _bounded(telemetry: Telemetry) -> Telemetry:

@@ -100,9 +100,7 @@ def _typed(me: User, env: Mapping[str, str], *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_secrets_are_only_in_the_environment_of_their_ranks(
-    cluster: Callable[..., Cluster], tmp_path: Path
-) -> None:
+def test_secrets_are_only_in_the_environment_of_their_ranks(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / ".config/disttui").mkdir(parents=True)
     (home / ".token").write_text(FROM_FILE + "\n")

@@ -210,9 +210,7 @@ def test_cancelled_job_is_reported_as_stopped_by_slurm(slurm: Slurm, me: User) -
     assert "failed" not in running.stderr
 
 
-def test_link_lost_during_submission_causes_no_second_job(
-    slurm: Slurm, me: User, tmp_path: Path
-) -> None:
+def test_link_lost_during_submission_causes_no_second_job(slurm: Slurm, me: User, tmp_path: Path) -> None:
     """The request is repeated on a new link, whether the first has got as far as noting the job's id or not."""
     profile = load(_profile(me, {"command": ["sleep", "600"]}))
     run, jobs = f"twice-{secrets.token_hex(8)}", []

@@ -165,9 +165,7 @@ def test_an_empty_config_gains_a_key_and_keeps_its_comments(tmp_path: Path, text
     assert load_settings(environ).theme == "nord" and now.count("#") == text.count("#")
 
 
-def test_a_lock_on_the_config_folder_does_not_delay_a_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_on_the_config_folder_does_not_delay_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("disttui.runner.profile.save._PATIENCE", 0.1)
     environ = _write(tmp_path, "bell: true\n")
     folder = config_file(environ).parent

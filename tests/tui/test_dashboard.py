@@ -364,9 +364,7 @@ async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_run_time_does_not_fall_back_to_the_local_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_run_time_does_not_fall_back_to_the_local_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaderClock, "now", lambda _: time.time() + 3600)
     _out_of_reach(tmp_path)
     async with opened("run", "run-1", tmp_path) as (pilot, screen):
@@ -541,9 +539,7 @@ async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -
 
 
 @asynchronous
-async def test_a_log_opened_after_a_seek_ends_at_the_cursor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_log_opened_after_a_seek_ends_at_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved, plain = asyncio.Event(), LogView.on_mount
 
     async def late(view: LogView) -> None:

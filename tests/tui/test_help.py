@@ -143,9 +143,7 @@ async def _help(pilot: Pilot[None], key: str = "question_mark") -> str:
     return words
 
 
-def test_help_omits_keys_that_the_focused_line_takes_as_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_omits_keys_that_the_focused_line_takes_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
 
     async def play() -> None:

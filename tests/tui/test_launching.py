@@ -68,9 +68,7 @@ async def test_no_other_screen_flashes_before_the_dashboard(
             assert "unknown" not in hosts and "not seen" not in hosts, frame.text
 
 
-def test_a_blocked_start_is_shown_and_does_not_happen_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_blocked_start_is_shown_and_does_not_happen_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
     profile = kit.add_profile(tmp_path, "dead", "disttui: 1\nhosts: [gpu1, down]\njob: {builtin: bytegpt}\n")
     launched: list[Any] = []
@@ -94,9 +92,7 @@ def test_a_blocked_start_is_shown_and_does_not_happen_later(
     assert not launched
 
 
-def test_pending_hosts_over_home_lead_to_checks_or_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pending_hosts_over_home_lead_to_checks_or_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
     profile = kit.add_profile(tmp_path, "slow", "disttui: 1\nhosts: [gpu1, silent]\njob: {builtin: bytegpt}\n")
 

@@ -83,9 +83,7 @@ class _Closes(DisttuiScreen):
 
 
 @pytest.mark.parametrize("screen", [_Busy, _BusyModal, _Closes])
-def test_a_screen_closed_while_being_drawn_crashes_nothing(
-    tmp_path: Path, screen: Callable[[], Screen[None]]
-) -> None:
+def test_a_screen_closed_while_being_drawn_crashes_nothing(tmp_path: Path, screen: Callable[[], Screen[None]]) -> None:
     """For the screen before, and with the app: it may look for widgets that have gone before it."""
 
     async def play() -> None:

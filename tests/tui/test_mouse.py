@@ -97,9 +97,7 @@ def test_the_wizard_is_walked_filled_in_and_saved_without_a_key(
     play()
 
 
-def test_host_form_takes_clicks_on_its_ticks_and_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_form_takes_clicks_on_its_ticks_and_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
 
     @asynchronous
@@ -242,9 +240,7 @@ def test_the_prompt_of_the_log_takes_clicks_on_its_switches(tmp_path: Path, size
     play()
 
 
-def test_clicking_the_name_of_a_job_value_focuses_the_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clicking_the_name_of_a_job_value_focuses_the_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
 
     @asynchronous

@@ -55,9 +55,7 @@ async def choose(pilot: Pilot[None], title: str, words: str) -> None:
 @pytest.mark.torch
 @pytest.mark.timeout(400)
 @asynchronous
-async def test_at_40x12_a_run_starts_stops_and_reruns_by_mouse(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_at_40x12_a_run_starts_stops_and_reruns_by_mouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # its run directories are there
     job = "job: {command: [sh, -c, 'test -e was && exit; touch was; sleep 300']}\n"
     head = f"disttui: 1\nname: quick\nhosts: [local]\nnum_processes: 1\npython: {sys.executable}\n"

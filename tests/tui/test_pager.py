@@ -22,9 +22,7 @@ def test_the_pager_is_opened_at_the_line(pager: str, words: list[str]) -> None:
     assert pager_command({"PAGER": pager}, Path("x.log"), 7) == words
 
 
-def test_the_default_pager_is_less_without_a_fallback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_pager_is_less_without_a_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("less", "more"):
         (tmp_path / name).touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -133,9 +133,7 @@ def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
         assert "".join("".join(rows).replace("│", "").split()) == "".join(text.replace("│", "").split())
 
 
-def test_arrow_keys_are_named_in_words_on_ascii_terminals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arrow_keys_are_named_in_words_on_ascii_terminals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
     monkeypatch.setattr(sys, "__stderr__", TextIOWrapper(BytesIO(), "disttui_ascii"))
 

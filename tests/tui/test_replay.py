@@ -129,9 +129,7 @@ def test_clocks_that_differ_are_put_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lie", [99999999999.0, 1.0])
-def test_a_false_host_clock_does_not_lengthen_an_ended_run(
-    tmp_path: Path, lie: float
-) -> None:
+def test_a_false_host_clock_does_not_lengthen_an_ended_run(tmp_path: Path, lie: float) -> None:
     mirror = write(tmp_path / "run-1", hosts=2, per_host=1, steps=5)
     before = tape_of(mirror).times
     for name, more in (("events.jsonl", {"e": "join", "node": 1}), ("telemetry.jsonl", {"cpu": 5.0})):
@@ -251,9 +249,7 @@ def test_replay_of_a_run_without_output_says_so(tmp_path: Path) -> None:
     play()
 
 
-def test_a_log_read_after_a_seek_is_shown_at_the_cursor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_read_after_a_seek_is_shown_at_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, run = threading.Event(), Engine.run
 
     def run_later(engine: Engine) -> None:

@@ -55,9 +55,7 @@ def _form(folder: Path, scenario: kit.Scenario, *, key: str, size: tuple[int, in
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
-def test_a_rerun_takes_new_values_and_marks_the_changed_ones(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Path, size: tuple[int, int]) -> None:
     _ended(tmp_path)
 
     async def change(app: Doors, pilot: Pilot[None]) -> None:

@@ -19,9 +19,7 @@ from tests.tui.wizard_kit import facts, record, start, walk, wizard
 
 
 @asynchronous
-async def test_one_key_queues_a_run_until_leased_gpus_are_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_key_queues_a_run_until_leased_gpus_are_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = top_kit.lease("bob\x1b[2J", list(range(8)), uid=4242)
     record(monkeypatch, {"gpu1": with_leases(facts("a100x8", leases=[lease]))})
     started: list[Any] = []

@@ -87,9 +87,7 @@ def test_mixed_gpus_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(play())
 
 
-def test_a_change_shows_its_effect_and_is_kept_between_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_shows_its_effect_and_is_kept_between_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
 
     async def play() -> None:
@@ -256,9 +254,7 @@ def test_editing_keeps_comments_and_shows_what_changes(tmp_path: Path, monkeypat
 
 
 @pytest.mark.git
-def test_saving_to_a_shared_library_commits_and_merges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saving_to_a_shared_library_commits_and_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
     text = "disttui: 1\nhosts: [node1, node2]\nnum_processes: 2   # each\njob: {builtin: bytegpt}\n"
     alice = User("alice", tmp_path, bare(tmp_path / "hub.git"))
@@ -381,9 +377,7 @@ def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(play())
 
 
-def test_no_torch_on_a_host_and_nccl_without_gpus_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_torch_on_a_host_and_nccl_without_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = [{**one, "torch": None, "cuda": None, "nccl": None} for one in _interpreters("cpu_desk")]
     record(monkeypatch, {"ok": facts("cpu_desk"), "bare": facts("cpu_desk", boot_id="other", interpreters=bare)})
 
@@ -472,9 +466,7 @@ def _crowd() -> dict[str, Any]:
     return {"ok": facts("cpu_desk"), **{name: HostCheck(name, "failed", error=why) for name, why in refused.items()}}
 
 
-def test_three_pasted_lines_add_three_hosts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_pasted_lines_add_three_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = _crowd()
     record(monkeypatch, hosts)
     monkeypatch.setattr(hosts_screen, "find_all", lambda *_: [typed_hosts("local n7 n8")])
@@ -491,9 +483,7 @@ def test_three_pasted_lines_add_three_hosts(
     asyncio.run(play())
 
 
-def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = HostError("node2", "no port of the loopback is free", "End what uses them.")
     ready = HostCheck("node1", "ready", facts("a100x8"))
     record(monkeypatch, {"node1": ready, "node2": HostCheck("node2", "failed", error=error)})
@@ -511,9 +501,7 @@ def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(
     asyncio.run(play())
 
 
-def test_unusable_hosts_are_folded_and_removed_by_one_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_hosts_are_folded_and_removed_by_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = _crowd()
     record(monkeypatch, hosts)
 
@@ -529,9 +517,7 @@ def test_unusable_hosts_are_folded_and_removed_by_one_key(
     asyncio.run(play())
 
 
-def test_if_all_hosts_fail_each_keeps_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_all_hosts_fail_each_keeps_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     down = {name: HostCheck(name, "failed", error=HostError(name, f"{name} is off")) for name in ("one", "two")}
     record(monkeypatch, down)
 

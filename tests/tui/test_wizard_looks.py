@@ -104,9 +104,7 @@ def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_an_error_in_an_extended_file_is_edited_in_that_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_an_extended_file_is_edited_in_that_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base, path, edited = tmp_path / "base.yaml", tmp_path / "broken.yaml", list[tuple[Path, int]]()
     base.write_text("disttui: 1\n\n\nnum_procesess: 2\n")
     path.write_text("disttui: 1\nextends: base.yaml\nhosts: [ada, ada]\njob: {builtin: bytegpt}\n")
@@ -203,9 +201,7 @@ def test_on_the_smallest_terminal_the_help_begins_with_keys(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)], ids=["80x24", "40x12"])
-def test_a_path_error_and_its_cure_are_on_separate_lines(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+def test_a_path_error_and_its_cure_are_on_separate_lines(tmp_path: Path, size: tuple[int, int]) -> None:
     async def act(pilot: Pilot[None], opened: WizardScreen) -> None:
         await keys(("gpu1",), 5, "s", *["backspace"] * 5, "enter")(pilot, opened)
         await until(pilot, lambda: "ends in .yaml" in screen_text(pilot.app))

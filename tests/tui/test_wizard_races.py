@@ -70,9 +70,7 @@ def test_down_goes_to_the_first_host_that_was_found(tmp_path: Path, monkeypatch:
     asyncio.run(play())
 
 
-def test_a_start_is_not_left_and_its_dashboard_waits_for_help(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_is_not_left_and_its_dashboard_waits_for_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
     start = Slow("demo-1a2b")
     monkeypatch.setattr(WizardScreen, "_launch", start)

@@ -39,9 +39,7 @@ def test_a_profile_for_slurm_is_walked_to_its_batch_script(tmp_path: Path, monke
     asyncio.run(scenario())
 
 
-def test_the_size_of_a_slurm_job_is_counted_in_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_of_a_slurm_job_is_counted_in_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = facts("cpu_desk")
     record(monkeypatch, {"login": found})
     path = tmp_path / "queued.yaml"

@@ -25,9 +25,7 @@ on_end: {command: [notify-send, done]}
 """
 
 
-def test_an_accepted_profile_opens_as_it_was_when_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_accepted_profile_opens_as_it_was_when_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, {"desk": facts("cpu_desk")})
     for name in ("config/disttui", "team"):
         (tmp_path / name).mkdir(parents=True)

@@ -230,9 +230,7 @@ def test_ctrl_c_before_the_start_says_that_nothing_was_started(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_sigterm_or_sighup_releases_a_partial_lease(
-    number: int, tmp_path: Path, leases_of_the_tests: Path
-) -> None:
+def test_sigterm_or_sighup_releases_a_partial_lease(number: int, tmp_path: Path, leases_of_the_tests: Path) -> None:
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]

@@ -73,9 +73,7 @@ def test_differences_may_be_allowed(tmp_path: Path) -> None:
     assert f"None: train.py differs: node1 ≠ node2 → {CURE}" in it.found("warning")
 
 
-def test_script_differing_from_this_machine_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_script_differing_from_this_machine_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = replace(facts("cpu_desk"), code=fingerprint(sources(tmp_path / "host", {"train.py": "old"})))
     monkeypatch.chdir(sources(tmp_path / "here", {"train.py": "new"}))
     assert planned(host, job=SCRIPT).found("error") == [f"None: train.py differs: this machine ≠ node1 → {CURE}"]

@@ -22,9 +22,7 @@ def test_a_command_that_hangs_is_killed_with_its_group() -> None:
         child.returncode = -9  # it has been waited for
 
 
-def test_ended_forker_is_reported_and_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ended_forker_is_reported_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command._forker().shutdown(socket.SHUT_RDWR)
     with pytest.raises(RuntimeError, match="the forker has ended"):

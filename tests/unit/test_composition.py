@@ -223,9 +223,7 @@ def test_composition_error_names_file_and_line(team: Path, text: str, message: s
     assert caught.value.exit_code == 2
 
 
-def test_huge_team_library_file_does_not_slow_down_lists(
-    team: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_huge_team_library_file_does_not_slow_down_lists(team: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Counter[str]()
 
     def counted(name: str, of: Any) -> None:

@@ -267,9 +267,7 @@ for pid in $pids; do wait $pid || exit; done
     [("torchrun", "script"), ("torchrun", "sbatch"), ("accelerate", "accelerate"), ("accelerate", "script"),
      pytest.param("torchrun", "hostfile", marks=pytest.mark.openmpi)],
 )  # fmt: skip
-def test_imported_job_script_trains_wherever_it_is_exported(
-    launcher: str, target: Target, tmp_path: Path
-) -> None:
+def test_imported_job_script_trains_wherever_it_is_exported(launcher: str, target: Target, tmp_path: Path) -> None:
     """Two ranks of the real launchers; only Slurm is played by this machine."""
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "activate.sh").write_text(f"export ACTIVATED={launcher}\n")

@@ -244,9 +244,7 @@ def test_bar_drawn_twice_for_a_step_gives_one_loss(tmp_path: Path) -> None:
     assert [(one["step"], one["loss"]) for one in rank.records()] == [(56, 0.694), (57, 0.607)]
 
 
-def test_steps_per_second_of_a_bar_count_this_attempt_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_per_second_of_a_bar_count_this_attempt_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """tqdm divides all steps by the time since it was made, also those that a checkpoint has made before."""
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     rates = {}

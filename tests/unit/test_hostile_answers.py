@@ -282,9 +282,7 @@ def test_announcements_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(HostStore(tmp_path / "0").files()) == 600
 
 
-def test_host_announcing_endless_files_loses_its_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_announcing_endless_files_loses_its_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "MOST_FILES", 600)
     body = """
     for number in range(2000):
@@ -297,9 +295,7 @@ def test_host_announcing_endless_files_loses_its_link(
     assert len(came) == 600
 
 
-def test_ended_mirrors_do_not_count_against_the_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ended_mirrors_do_not_count_against_the_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of a job of Slurm, whose parts share the link to the login node."""
     monkeypatch.setattr(link_module, "MOST_FILES", 600)
     body = """

@@ -136,9 +136,7 @@ def test_lost_link_is_shown_and_reconnected(connector: HostConnector) -> None:
         watch.close()
 
 
-def test_link_lost_before_any_data_is_reconnected(
-    connector: HostConnector, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_link_lost_before_any_data_is_reconnected(connector: HostConnector, monkeypatch: pytest.MonkeyPatch) -> None:
     back, tries = threading.Event(), list[str]()
 
     class Breaking:

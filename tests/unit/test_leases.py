@@ -233,9 +233,7 @@ def test_gpus_stay_leased_until_the_warden_has_cleaned_up(cluster: Make) -> None
     wait_for(lambda: not leases.look().leases, "the warden's release")
 
 
-def test_locked_lease_lapses_if_its_warden_died_early(
-    place: Path, tmp_path: Path
-) -> None:
+def test_locked_lease_lapses_if_its_warden_died_early(place: Path, tmp_path: Path) -> None:
     """Its parent is another process by then: it may live for ever."""
     spec: Any = {
         "run": "mine-1", "node_rank": 0, "hosts": ["h0"], "nproc": [1], "target": {}, "master": None, "gpus": [0],
@@ -421,9 +419,7 @@ def test_a_gpu_that_the_host_does_not_have_is_not_leased(place: Path, monkeypatc
     assert len(leases.release_by_hand(None)) == 1
 
 
-def test_gpus_can_be_reserved_where_nvidia_smi_lists_none(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_can_be_reserved_where_nvidia_smi_lists_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on hosts with AMD's GPUs, or without nvidia-smi in PATH."""
     monkeypatch.setattr(gpu, "facts", lambda *_: [])
     monkeypatch.setattr("disttui.runner.node.serve.leasing._DEVICES", ("/dev/null",))
@@ -577,9 +573,7 @@ def test_further_names_of_a_lease_hide_no_other_of_its_owner(place: Path, monkey
     assert leases.look().leases == []
 
 
-def test_waiting_leases_beyond_the_limit_are_left_out(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_leases_beyond_the_limit_are_left_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "_MOST_OF_ONE", 2)
     held = leases.take(leases.new_text("held-1", 0, [0], ""))
     held.path = str(Path(held.path).rename(place / "disttui-lease-z"))
@@ -594,9 +588,7 @@ def test_waiting_leases_beyond_the_limit_are_left_out(
         one.release()
 
 
-def test_leases_of_others_hold_when_none_can_be_created(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leases_of_others_hold_when_none_can_be_created(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = leases.take(leases.new_text("first-1", 0, [0], ""))
 
     def full(*_: object) -> leases.HeldLease:
@@ -617,9 +609,7 @@ def in_line(run: str, order: float = 1.0) -> leases.HeldLease:
     return leases.take(leases.new_text(run, 0, [0], "", state="waiting", order=order))
 
 
-def test_queued_run_with_unwritable_lease_keeps_its_place(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queued_run_with_unwritable_lease_keeps_its_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held, loop, told = in_line("mine-1"), Loop(), []
     line = Line(loop, held, lambda room, why: told.append((room, why)))
     line.look()
@@ -647,9 +637,7 @@ def test_queued_run_with_unwritable_lease_keeps_its_place(
     held.release()
 
 
-def test_waiting_run_polls_a_huge_folder_rarely(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_run_polls_a_huge_folder_rarely(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at 200,000 files takes half a second."""
     held, loop, clock = in_line("mine-1"), Loop(), [100.0]
     waits: list[float] = []
@@ -670,9 +658,7 @@ def test_waiting_run_polls_a_huge_folder_rarely(
     held.release()
 
 
-def test_queued_run_without_a_lease_does_not_start(
-    place: Path, monkeypatch: pytest.MonkeyPatch, cluster: Make
-) -> None:
+def test_queued_run_without_a_lease_does_not_start(place: Path, monkeypatch: pytest.MonkeyPatch, cluster: Make) -> None:
     def full(*_: object) -> leases.HeldLease:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -726,9 +712,7 @@ def test_removed_lease_file_is_recreated_before_a_turn(place: Path) -> None:
     behind.release()
 
 
-def test_folder_locked_by_another_user_does_not_block_the_queue(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_locked_by_another_user_does_not_block_the_queue(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held, keeps = in_line("mine-1"), _keep(place)
     monkeypatch.setattr(leases, "_TURN", 3600.0)
     assert held.take_turn()

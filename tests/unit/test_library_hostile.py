@@ -94,9 +94,7 @@ def test_a_file_that_becomes_a_folder_stops_no_sync(tmp_path: Path) -> None:
 
 
 @pytest.mark.git
-def test_small_tree_naming_endless_files_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_tree_naming_endless_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = bare(tmp_path / "hub.git")
     alice = User("alice", tmp_path, remote)
     blob = git(remote, "hash-object", "-w", "--stdin", given=PROFILE.encode())
@@ -126,9 +124,7 @@ def test_small_tree_naming_endless_files_is_refused(
 
 
 @pytest.mark.git
-def test_fetch_that_would_fill_the_disk_is_aborted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fetch_that_would_fill_the_disk_is_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remote, url = bare(tmp_path / "hub.git"), "hub:profiles.git"
     alice, bob = User("alice", tmp_path, url), User("bob", tmp_path, url)
     commit(remote, [("100644", "a.yaml", PROFILE)])

@@ -225,9 +225,7 @@ def test_many_files_edited_by_hand_are_one_commit(users: tuple[User, User], monk
     assert history_of("team/p7", alice.environ)[0].subject == "100 manually edited files"
 
 
-def test_sync_reports_skipped_hooks_of_a_writable_repository(
-    users: tuple[User, User], tmp_path: Path
-) -> None:
+def test_sync_reports_skipped_hooks_of_a_writable_repository(users: tuple[User, User], tmp_path: Path) -> None:
     alice, _ = users
     hub = tmp_path / "hub.git"
     (hub / "hooks").mkdir(exist_ok=True)

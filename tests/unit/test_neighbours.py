@@ -221,9 +221,7 @@ def test_nobody_can_take_the_master_port_before_torch_does(cluster: Make) -> Non
 
 
 @pytest.mark.parametrize("around", [{}, {"activate": "export X=1", "wrap": ["env"]}], ids=["plain", "wrapped"])
-def test_master_port_on_one_machine_is_closed_to_the_network(
-    cluster: Make, around: dict[str, object]
-) -> None:
+def test_master_port_on_one_machine_is_closed_to_the_network(cluster: Make, around: dict[str, object]) -> None:
     run = cluster(SLEEP, **around)
     run.start()
     run.wait_ranks()

@@ -268,9 +268,7 @@ def test_a_tag_that_another_user_forges_counts_for_nothing(strays: Strays) -> No
 
 
 @pytest.mark.root
-def test_many_foreign_orphans_are_bounded_and_hide_no_own_row(
-    strays: Strays, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_foreign_orphans_are_bounded_and_hide_no_own_row(strays: Strays, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with a run of its own, most with a name that no run has."""
     monkeypatch.setattr(module, "MOST_ORPHANS", 3)
     looks = []
@@ -338,9 +336,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("by", ["orphans", "status"])
-def test_untagged_daemon_is_ended_after_supervisor_and_warden(
-    tmp_path: Path, by: str
-) -> None:
+def test_untagged_daemon_is_ended_after_supervisor_and_warden(tmp_path: Path, by: str) -> None:
     run = Cluster(tmp_path, [1], _DAEMON)
     try:
         run.start()

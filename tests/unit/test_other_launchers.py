@@ -137,9 +137,7 @@ def up(one: Launch) -> None:
 
 
 @pytest.mark.parametrize("part", _PARTS)
-def test_killed_rank_is_reported_and_others_get_one_sigterm(
-    part: str, tmp_path: Path, started: list[Launch]
-) -> None:
+def test_killed_rank_is_reported_and_others_get_one_sigterm(part: str, tmp_path: Path, started: list[Launch]) -> None:
     job = script(tmp_path, _COUNT.replace("{end}", "os.kill(os.getpid(), signal.SIGKILL)"))
     started.append(one := start(tmp_path, part, "script", job, "die"))
     up(one)
@@ -194,9 +192,7 @@ def below(pid: int) -> set[int]:
 
 
 @pytest.mark.openmpi
-def test_mpirun_ranks_wait_until_the_hosts_have_met(
-    tmp_path: Path, started: list[Launch]
-) -> None:
+def test_mpirun_ranks_wait_until_the_hosts_have_met(tmp_path: Path, started: list[Launch]) -> None:
     tell = "import os\nprint(*(os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR')))"
 
     def both_shells_wait(one: Launch) -> None:
@@ -210,9 +206,7 @@ def test_mpirun_ranks_wait_until_the_hosts_have_met(
 
 @pytest.mark.openmpi
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_waiting_mpirun_ends_with_its_launcher(
-    tmp_path: Path, started: list[Launch], number: signal.Signals
-) -> None:
+def test_waiting_mpirun_ends_with_its_launcher(tmp_path: Path, started: list[Launch], number: signal.Signals) -> None:
     started.append(one := Launch(tmp_path, "script", script(tmp_path, ""), part="mpirun", options=_TWO, env=early()))
     one.ready()
     waiting = wait_for(lambda: len(found := below(one.process.pid)) == 3 and found)
@@ -262,9 +256,7 @@ def test_repeated_stops_of_mpirun_reach_each_rank_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.openmpi
-def test_mpirun_with_lost_exit_codes_is_not_a_success(
-    tmp_path: Path, started: list[Launch]
-) -> None:
+def test_mpirun_with_lost_exit_codes_is_not_a_success(tmp_path: Path, started: list[Launch]) -> None:
     lose = "import os\nos.mkdir(os.environ['DISTTUI_DIR'] + '/mpirun.codes')\nos._exit(7)"
     started.append(one := start(tmp_path, "mpirun", "script", script(tmp_path, lose)))
     assert one.end()["error"] == "mpirun ended, but not every rank's exit code is known"
@@ -292,9 +284,7 @@ def test_failure_in_an_mpi_world_belongs_to_the_ranks_host(
 
 @pytest.mark.openmpi
 @pytest.mark.parametrize(("node", "program"), [(0, "mpirun"), (1, "orted")])
-def test_killed_mpirun_or_daemon_is_named(
-    tmp_path: Path, started: list[Launch], node: int, program: str
-) -> None:
+def test_killed_mpirun_or_daemon_is_named(tmp_path: Path, started: list[Launch], node: int, program: str) -> None:
     started += (world := start_world(tmp_path, _COUNT, _COUNT))
     up_all(world)
     (child,) = (pid for pid, proc in procs.table().items() if proc.ppid == world[node].process.pid)
@@ -318,9 +308,7 @@ by_mpirun._Joining([sys.executable, "-c", ended], dict(os.environ), "").run([])
 
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (50, "signal 50")])
-def test_launcher_killed_by_any_signal_is_reported(
-    tmp_path: Path, number: int, name: str
-) -> None:
+def test_launcher_killed_by_any_signal_is_reported(tmp_path: Path, number: int, name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _ENDED, str(number)], env={**launcher_kit.plain(), "DISTTUI_DIR": str(tmp_path)},
         capture_output=True, text=True, timeout=100, check=False,
@@ -366,9 +354,7 @@ def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
     assert not any(path.exists() for path in shared)
 
 
-def test_temporary_files_of_mpirun_are_removed_and_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_files_of_mpirun_are_removed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / uuid.uuid4().hex / "0"
     (attempt := folder / "attempt-1").mkdir(parents=True)
     monkeypatch.setenv("DISTTUI_DIR", str(attempt))
@@ -498,9 +484,7 @@ def test_mpi_place_that_could_alter_a_command_is_rejected(change: dict[str, str]
     assert not is_mpi_place({**sound, **change})
 
 
-def test_odd_exit_code_files_neither_block_nor_fill_launcher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_exit_code_files_neither_block_nor_fill_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTTUI_DIR", str(tmp_path))
     codes = tmp_path / by_mpirun.CODES
     os.mkfifo(codes)
@@ -515,9 +499,7 @@ def test_odd_exit_code_files_neither_block_nor_fill_launcher(
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_open_mpi_that_warns_before_its_version_is_recognised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_mpi_that_warns_before_its_version_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the survey, where it has 5 s of the probe's time to say so, and where it starts."""
     program = tmp_path / "mpirun"
     program.write_text("#!/bin/sh\necho a module is old >&2\necho 'mpirun (Open MPI) 4.1.4'\necho Report bugs\n")

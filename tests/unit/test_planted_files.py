@@ -139,9 +139,7 @@ def test_report_naming_another_process_does_not_end_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [os.mkfifo, Path.touch], ids=["pipe", "left"])
-def test_planted_file_does_not_block_writing_a_state_file(
-    plant: Callable[[Path], None], folder: Path
-) -> None:
+def test_planted_file_does_not_block_writing_a_state_file(plant: Callable[[Path], None], folder: Path) -> None:
     """A job knows the process id of its supervisor, and so the name that a file has until it is whole."""
     plant(folder / f"supervisor.json.{os.getpid()}")
     journal.write_json(str(folder / "supervisor.json"), {"pid": 1})

@@ -75,7 +75,12 @@ def cases() -> Iterator[Any]:
     few = {"hosts": [{"gpus": [0, 1], "num_processes": 3}]}
     over = {"hosts": [{"gpus": [0, 1, 2], "quota": 2}]}
     yield "more than the quota", box, over, ("this run uses 3 GPUs, but the host's `quota` is 2 per user", "Use fewer")
-    yield "too many processes", box, few, ("node1: num_processes is 3, but the run has 2 GPUs here", "Lower num_processes")
+    yield (
+        "too many processes",
+        box,
+        few,
+        ("node1: num_processes is 3, but the run has 2 GPUs here", "Lower num_processes"),
+    )
     nccl: dict[str, Any] = {"launch": {"backend": "nccl"}}
     yield "nccl without gpu", desk, nccl, ("node1: backend nccl, but no GPU found", "gloo")
     cpu_torch = replace(box.interpreters[0], torch="2.13.0+cpu", cuda=None)
@@ -129,9 +134,7 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     assert seen.endswith("→ Copy it there, or correct `job.script` or `job.workdir`"), seen
 
 
-def test_proposed_sync_makes_a_missing_script_or_module_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_proposed_sync_makes_a_missing_script_or_module_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("src/train.py", "pkg/train.py", "made/__main__.py"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()

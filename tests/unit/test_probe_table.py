@@ -50,7 +50,8 @@ def test_a_host_without_torch_says_what_to_set() -> None:
         ((system,), ["no torch in /usr/bin/python3. Set `python: PATH` to one that has it."]),
         (
             (system, elsewhere),
-            ["no torch in /usr/bin/python3. Set `python` in the profile to /home/u/gpt/.venv/bin/python (torch 2.13.0)."],
+            ["no torch in /usr/bin/python3.",
+             "Set `python` in the profile to /home/u/gpt/.venv/bin/python (torch 2.13.0)."],
         ),
     ):  # fmt: skip
         shown = render_probe([("node1", replace(_PLAIN, interpreters=found))]).splitlines()

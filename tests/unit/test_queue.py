@@ -125,9 +125,7 @@ def leases_folder() -> Path:
     return Path(os.environ[leases.VARIABLE])
 
 
-def test_reboot_frees_all_gpus_and_explains_dropped_queued_runs(
-    cluster: Make, tmp_path: Path
-) -> None:
+def test_reboot_frees_all_gpus_and_explains_dropped_queued_runs(cluster: Make, tmp_path: Path) -> None:
     """Also where a stranger has locked the files that are left."""
     first, second, beside = (
         cluster(SLEEP, gpus=[0]),
@@ -231,9 +229,7 @@ def test_a_list_brings_back_a_queued_run_after_a_reboot(cluster: Make, lasts: bo
         assert waits.exit(0)["state"] == "stopped"
 
 
-def test_queue_of_a_host_asks_no_other_and_shows_only_its_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queue_of_a_host_asks_no_other_and_shows_only_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path)}
 
     def known(run: str, name: str, host: str) -> None:
@@ -392,9 +388,7 @@ for turn in range(1500):
 """
 
 
-def test_constant_lease_changes_of_others_stay_cheap_to_watch(
-    cluster: Make, leases_of_the_tests: Path
-) -> None:
+def test_constant_lease_changes_of_others_stay_cheap_to_watch(cluster: Make, leases_of_the_tests: Path) -> None:
     first, second = cluster(SLEEP, gpus=[0]), cluster(SLEEP, gpus=[0, 1], **queued(1.0))
     first.start()
     second.start()

@@ -79,9 +79,7 @@ def test_gpus_that_the_user_holds_count_against_the_quota() -> None:
     assert errors(plan(None, 2, "hand")), "the whole host has more than its quota"
 
 
-def test_plan_of_a_queued_run_names_its_gpus_and_their_holder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_of_a_queued_run_names_its_gpus_and_their_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = facts("a100x8")
     theirs = {**new_text("llama-7f3a", 0, list(range(8)), "alice@desk"), "user": "alice", "uid": host.euid + 1}
     leased = replace(host, leases=read_leases([theirs]))
@@ -360,9 +358,7 @@ def test_tensor_parallel_across_hosts_warns_with_its_cost() -> None:
     ("asked", "words"),
     [({"sync_interval": 8}, ["--sync-interval", "8"]), ({"compress": "powersgd"}, ["--compress", "powersgd"])],
 )
-def test_slow_link_options_reach_the_job_and_keep_ddp(
-    asked: dict[str, object], words: list[str]
-) -> None:
+def test_slow_link_options_reach_the_job_and_keep_ddp(asked: dict[str, object], words: list[str]) -> None:
     large = {"builtin": "bytegpt", "args": ["--layers", "96", "--width", "8192"]}
     it = planned(facts("a100x8"), facts("a100x8"), job=large, parallel=asked, precision="fp16")
     assert it.recommendation.strategy == "ddp"

@@ -320,9 +320,7 @@ def test_a_ranks_tensorboard_file_becomes_its_metrics(tmp_path: Path, begin: Cal
     assert seen == sorted(seen) and abs(seen[0] - time.time()) < 60
 
 
-def test_briefly_open_tensorboard_file_is_found_by_its_name(
-    tmp_path: Path, begin: Callable[..., Harvest]
-) -> None:
+def test_briefly_open_tensorboard_file_is_found_by_its_name(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     harvest = begin(node=1)
     folder = tmp_path / "work/runs/one"
     folder.mkdir(parents=True)
@@ -357,9 +355,7 @@ def test_a_file_that_a_rank_only_reads_is_not_its_metrics(tmp_path: Path, begin:
     assert records(tmp_path) == []
 
 
-def test_values_of_an_earlier_attempt_in_a_file_are_skipped(
-    tmp_path: Path, begin: Callable[..., Harvest]
-) -> None:
+def test_values_of_an_earlier_attempt_in_a_file_are_skipped(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     path = tmp_path / EVENTS.name
     path.write_bytes(scalar("loss", 9, 1, time.time() - 60))
     harvest = begin()
@@ -379,9 +375,7 @@ def test_a_value_that_the_log_tells_is_not_doubled_by_a_file(tmp_path: Path, beg
     assert records(tmp_path) == [{"step": 8, "loss": 0.5}, {"grad_norm": 3, "step": 9}, {"lr": 2}]
 
 
-def test_loss_logged_without_steps_is_read_from_a_file(
-    tmp_path: Path, begin: Callable[..., Harvest]
-) -> None:
+def test_loss_logged_without_steps_is_read_from_a_file(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     harvest = begin()
     log = tmp_path / "rank-0.log"
     log.write_text("Loss: 0.9\n")
@@ -421,9 +415,7 @@ def test_damaged_file_is_reported_and_ends_only_its_reading(tmp_path: Path, begi
     assert note.startswith("stopped reading metrics from ") and note.endswith("a record whose checksum is wrong")
 
 
-def test_briefly_open_lightning_table_is_found(
-    tmp_path: Path, begin: Callable[..., Harvest]
-) -> None:
+def test_briefly_open_lightning_table_is_found(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     old = tmp_path / "work/lightning_logs/version_0/metrics.csv"
     old.parent.mkdir(parents=True)
     shutil.copy(TABLE, old)
@@ -454,9 +446,7 @@ def training(folder: Path, tag: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.torch
-def test_other_host_of_a_run_here_is_not_another_training(
-    tmp_path: Path, begin: Callable[..., Harvest]
-) -> None:
+def test_other_host_of_a_run_here_is_not_another_training(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     harvest = begin()
     with training(tmp_path / "work", "t-1/1/1"), writing(tmp_path / "note.txt") as rank:
         (tmp_path / "work/metrics.csv").write_text("epoch,step,train_loss\n0,9,0.5\n")
@@ -465,9 +455,7 @@ def test_other_host_of_a_run_here_is_not_another_training(
 
 
 @pytest.mark.torch
-def test_table_in_a_folder_of_another_training_is_not_read(
-    tmp_path: Path, begin: Callable[..., Harvest]
-) -> None:
+def test_table_in_a_folder_of_another_training_is_not_read(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     harvest = begin()
     with training(tmp_path / "work", "t-2/0/1") as other, writing(tmp_path / "note.txt") as rank:
         (tmp_path / "work/metrics.csv").write_text("epoch,step,train_loss\n0,9,0.5\n")

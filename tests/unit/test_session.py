@@ -65,9 +65,7 @@ def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytes
     assert "node1: its run folder was removed" in err.getvalue()
 
 
-def test_stop_without_a_link_is_sent_over_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_without_a_link_is_sent_over_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
     folder = tmp_path / "runs" / "r-1" / "0"
     for each in (folder.parent.parent, folder.parent, folder):

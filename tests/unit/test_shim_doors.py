@@ -148,9 +148,7 @@ def test_a_rank_tells_its_step_and_since_when(start: Callable[..., Any], tmp_pat
     assert "step" not in answers["1"]
 
 
-def test_rank_holding_the_gil_is_asked_by_signal(
-    start: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_rank_holding_the_gil_is_asked_by_signal(start: Callable[..., Any], tmp_path: Path) -> None:
     child = start(HOLDING)
     answer = noted(tmp_path)
     assert "by a signal" in answer["note"]
@@ -163,9 +161,7 @@ def test_rank_holding_the_gil_is_asked_by_signal(
     wait_for(lambda: noted(tmp_path)["moved"] is False)
 
 
-def test_rank_too_slow_to_answer_is_not_reported_as_stalled(
-    start: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_rank_too_slow_to_answer_is_not_reported_as_stalled(start: Callable[..., Any], tmp_path: Path) -> None:
     """On a machine with too much to do, imports were said to be "in _parse for 31 s", the time since the last log."""
     child = start(GOING_ON)
     reports = tmp_path / "attempt-1" / "ranks.jsonl"

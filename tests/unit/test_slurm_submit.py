@@ -91,9 +91,7 @@ ODD = ("printf '\\033]0;x\\007 \\377\\n'", LONG, "yes", "echo '|||||'", "echo --
 
 
 @pytest.mark.parametrize("words", ODD)
-def test_odd_output_of_sbatch_cancels_no_job_and_leaves_no_run(
-    tmp_path: Path, log: Path, words: str
-) -> None:
+def test_odd_output_of_sbatch_cancels_no_job_and_leaves_no_run(tmp_path: Path, log: Path, words: str) -> None:
     does(tmp_path, "sbatch", words)
     does(tmp_path, "squeue", words)
     with pytest.raises(Problem):

@@ -257,9 +257,7 @@ def test_what_survives_a_kill_is_explained(monkeypatch: pytest.MonkeyPatch) -> N
     assert stop._why_left(os.getpid()) == f"it belongs to {user_name(Path('/proc/self').stat().st_uid)}"
 
 
-def test_run_that_ends_during_a_status_call_keeps_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_ends_during_a_status_call_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A viewer that finds no process alive looks for exit.json after that, not before."""
     looks: list[Callable[[str], Any]] = [
         lambda folder: (runs.status(folder)["exit"] or {}).get("state"),

@@ -394,9 +394,7 @@ def test_a_cut_object_is_continued(folder: Folder) -> None:
     assert not list(folder.store.begun()), "a wrong beginning is not used again"
 
 
-def test_object_completed_during_listing_is_not_a_partial_one(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_object_completed_during_listing_is_not_a_partial_one(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.store.writer(tree.digest(b"1")).close(remove=False)
     real = os.scandir
 

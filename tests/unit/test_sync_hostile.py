@@ -202,9 +202,7 @@ def test_a_folder_that_git_cannot_read_is_named(tracked: bool, monkeypatch: pyte
         shutil.rmtree(base)
 
 
-def test_file_that_vanishes_during_collection_is_left_out(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_that_vanishes_during_collection_is_left_out(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.write("a.py")
     folder.write("b.swp").touch()
     real = module._Collector._reason
@@ -218,9 +216,7 @@ def test_file_that_vanishes_during_collection_is_left_out(
     assert folder.names() == ["a.py"]
 
 
-def test_folder_that_vanishes_during_collection_is_left_out(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_that_vanishes_during_collection_is_left_out(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.write("a.py")
     (folder.path / "tmp").mkdir()
     real = os.scandir

@@ -240,9 +240,7 @@ def test_the_code_of_a_run_is_copied_into_a_new_folder(folder: Path, tmp_path: P
         copy_code(known, to)
 
 
-def test_reading_a_folder_reports_progress_and_can_be_cancelled(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_a_folder_reports_progress_and_can_be_cancelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "_PACE", -1.0)
     read, texts = load(folder / "mine.yaml"), list[str]()
     assert collect_code(read, tell=texts.append)

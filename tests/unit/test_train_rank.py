@@ -89,9 +89,7 @@ def test_sigterm_waits_for_a_disk_that_is_slow(folder: Path, monkeypatch: pytest
     assert not ended
 
 
-def test_sigterm_ends_a_rank_whose_checkpoint_waits_for_a_peer(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sigterm_ends_a_rank_whose_checkpoint_waits_for_a_peer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     gone = threading.Event()
 
@@ -219,9 +217,7 @@ def test_a_full_disk_costs_the_new_checkpoint_and_no_old_one(folder: Path, capsy
         assert sorted((folder / "checkpoints").rglob("*")) == before
 
 
-def test_bit_flip_in_a_checkpoint_resumes_from_the_one_before(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bit_flip_in_a_checkpoint_resumes_from_the_one_before(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(folder, "--steps", "2", "--checkpoint-format", "sharded")
     resumed = ["--steps", "2", "--checkpoint-interval", "0", "--resume"]
     first, second = (folder / "checkpoints" / name for name in saved(folder))
@@ -325,9 +321,7 @@ def test_an_average_of_many_small_tensors_is_few_messages(monkeypatch: pytest.Mo
     assert [float(optimizer.state[weight]["exp_avg"].mean()) for weight in weights] == [0.0] + [1.5] * 100
 
 
-def test_checkpoint_group_has_the_timeout_of_training(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_group_has_the_timeout_of_training(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[object] = []
     new_group = torch.distributed.new_group
 

@@ -310,9 +310,7 @@ def test_connects_that_wait_keep_no_other_host_out_for_long(place: Place, monkey
     connector.close()
 
 
-def test_host_that_hangs_at_login_does_not_block_others(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_that_hangs_at_login_does_not_block_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("disttui.runner.transport.base.PATIENCE", 0.2)
     begun, let_go, run = threading.Event(), threading.Event(), Login.run
 
@@ -339,9 +337,7 @@ def test_host_that_hangs_at_login_does_not_block_others(
         connector.close()
 
 
-def test_logins_waiting_for_a_person_hold_back_new_ones(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logins_waiting_for_a_person_hold_back_new_ones(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server ends a login that takes long: 120 s by LoginGraceTime."""
     counted: list[bool] = []
 

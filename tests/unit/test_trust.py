@@ -206,9 +206,7 @@ def test_a_clone_does_not_say_whose_signatures_are_trusted(tmp_path: Path) -> No
 
 @pytest.mark.git
 @pytest.mark.parametrize("place", [".config/git/config", "included"])
-def test_signing_program_comes_from_the_users_git_settings(
-    tmp_path: Path, place: str
-) -> None:
+def test_signing_program_comes_from_the_users_git_settings(tmp_path: Path, place: str) -> None:
     home, clone, program = tmp_path / "home", tmp_path / "clone", tmp_path / "my-gpg"
     (home / ".config/git").mkdir(parents=True)
     (home / ".gitconfig").write_text(

@@ -275,7 +275,9 @@ def _cell(one: Running, name: str) -> tuple[str, str]:
     if name == "gpu mem":
         if process.gpu_memory is None:
             return "", ""
-        return meters.size(process.gpu_memory), meters.ramp(process.gpu_memory / (one.gpu_total or process.gpu_memory or 1))
+        return meters.size(process.gpu_memory), meters.ramp(
+            process.gpu_memory / (one.gpu_total or process.gpu_memory or 1)
+        )
     texts = {
         "host": one.host,
         "pid": f"{process.pid}",
