@@ -69,7 +69,7 @@ def here() -> Path:
 
 
 def _is_name(part: str) -> bool:
-    # Cc: control characters, including NUL; Cs: lone surrogates, which stand for bytes that are not UTF-8.
+    # Cc: control characters, including NUL; Cs: lone surrogates, which represent bytes that are not UTF-8.
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in part):
         return False
     return len(part.encode()) <= _PART

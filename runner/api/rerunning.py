@@ -267,7 +267,7 @@ def fetch_weights(
 
 
 def _newest(files: Sequence[Offered]) -> tuple[Offered, ...]:
-    """The files of a host's newest complete checkpoint; empty if there is none."""
+    """The files of a host's newest complete checkpoint, or empty."""
     found: dict[tuple[int, int, str], list[Offered]] = {}
     for file in files:
         match = _OF_CHECKPOINT.fullmatch(file.name)

@@ -92,7 +92,7 @@ def straggler_sentence(event: Straggler, host: str) -> str:
 
 
 def step_times(state: RunState) -> dict[int, float]:
-    """Rank → seconds of its last step, by the first suitable metric that all ranks have; empty if there is none."""
+    """Rank → seconds of its last step, by the first suitable metric that all ranks have, or empty."""
     ranks = {rank: series.latest for _, rank, series in state.ranks()}
     for name in ("forward_time", "step_time"):
         found = {rank: value for rank, latest in ranks.items() if (value := number(latest.get(name))) and value > 0}

@@ -868,7 +868,7 @@ def _gpu_memory(text: str) -> Hint:
 
 
 def _killed(failure: Failure, telemetry: Telemetry | None) -> str:
-    """Evidence that the kernel killed a rank for lack of memory, as a clause; empty if there is none."""
+    """Evidence that the kernel killed a rank for lack of memory, as a clause, or empty."""
     oom: events.OomEvidence = failure.oom or {}
     killer = "the kernel's out-of-memory killer ended it"
     if oom.get("group"):

@@ -38,7 +38,7 @@ _DASH = "-"
 
 
 class KeyChange(NamedTuple):
-    """A key that differs between two texts of a profile, safe to print; `-` stands for a missing value."""
+    """A key that differs between two texts of a profile, safe to print; `-` means a missing value."""
 
     key: str
     before: str
@@ -59,7 +59,7 @@ def key_changes(before: str, after: str) -> list[KeyChange] | None:
 
 
 def message(name: str, before: str | None, after: str | None) -> str:
-    """Return the commit message for an edit: what changed, key by key; None stands for no file."""
+    """Return the commit message for an edit: what changed, key by key; None means no file."""
     name = clean(name)
     if before is None or after is None:
         return f"{name}: {'new' if before is None else 'removed'}\n"
@@ -300,7 +300,7 @@ class Settled(NamedTuple):
 
 
 def settle(folder: Path, name: str, base: str | None, mine: str | None, theirs: str | None) -> Settled:
-    """Merge two edits of a file in the folder of a library, or keep both; None stands for no file."""
+    """Merge two edits of a file in the folder of a library, or keep both; None means no file."""
     if theirs in (mine, base, None):
         return Settled(mine)
     if mine == base or mine is None:

@@ -137,7 +137,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
 
 
 def different_packages(facts: Sequence[HostFacts]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield name and version on each host of packages in the `job.environment` environments that differ; "" is none."""
+    """Yield name and version on each host of packages that differ between environments; "" without it."""
     if all(one.packages for one in facts):
         for name in sorted({name for one in facts for name in one.packages}):
             versions = tuple(one.packages.get(name, "") for one in facts)

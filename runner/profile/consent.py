@@ -40,7 +40,7 @@ def source_of(path: Path, environ: Mapping[str, str] = os.environ) -> Library | 
 
 
 def _kept(path: Path, environ: Mapping[str, str]) -> Mapping[str, object]:
-    """The stored record of a profile; empty if there is none or it cannot be read."""
+    """The stored record of a profile, or empty or it cannot be read."""
     try:
         with _record(path, environ).open("rb") as file:
             return json_object(file.read(_LARGEST)) or {}
@@ -49,7 +49,7 @@ def _kept(path: Path, environ: Mapping[str, str]) -> Mapping[str, object]:
 
 
 def last_agreed(path: Path, environ: Mapping[str, str]) -> Agreed | None:
-    """The version that this user agreed to last, or None if there is none or its record cannot be read."""
+    """The version that this user agreed to last, or None without one, or if its record cannot be read."""
     data = _kept(path, environ)
     text, when = data.get("text"), data.get("agreed")
     if not isinstance(text, str) or not isinstance(when, int | float):

@@ -253,7 +253,7 @@ def libraries(environ: Mapping[str, str] = os.environ) -> list[Library]:
 
 
 def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library:
-    """The library with a name. Raises InputError if there is none."""
+    """The library with a name. Raises InputError if it is unknown."""
     known = libraries(environ)
     for library in known:
         if library.name == name:

@@ -32,7 +32,7 @@ def doubt(path: Path, status: os.stat_result) -> str:
 
 
 def _open_to_all(path: Path) -> str:
-    """The first parent folder in which every user can replace the files of others; empty if there is none."""
+    """The first parent folder in which every user can replace the files of others, or empty."""
     for folder in _folders(path):
         try:
             mode = folder.stat().st_mode

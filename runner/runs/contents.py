@@ -135,16 +135,20 @@ def metrics_place(file: str) -> tuple[int, int] | None:
 
 def _metrics(record: Mapping[str, object]) -> Metrics:
     """The metrics of a record: numbers and short texts, as many as are kept per rank, without overlong names."""
-    if len(record) <= MOST_METRICS and all(map(_is_metric, record.keys(), record.values())):
+    numbers = len(record) <= MOST_METRICS and _NUMBERS.issuperset(map(type, record.values()))
+    # All names together are usually shorter than one may be.
+    if numbers and (len("".join(record)) <= _NAME or max(map(len, record)) <= _NAME):
         return record
     return dict(islice(((name, value) for name, value in record.items() if _is_metric(name, value)), MOST_METRICS))
 
 
+_NUMBERS = frozenset({float, int, bool})
+
+
 def _is_metric(name: str, value: object) -> bool:
-    kind = type(value)
-    return len(name) <= _NAME and (
-        kind is float or kind is int or kind is bool or (kind is str and len(value) <= _NAME)
-    )
+    if isinstance(value, str):
+        return len(value) <= _NAME and len(name) <= _NAME
+    return isinstance(value, float | int) and len(name) <= _NAME
 
 
 def _bounded(telemetry: Telemetry) -> Telemetry:

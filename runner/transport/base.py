@@ -37,7 +37,7 @@ class Stream(Protocol):
         """The command's exit status, or None while it runs or when it is unknown."""
 
     def kill(self, word: str) -> None:
-        """Kill the command, whose command line contains the word `word`, and its process group. Never raises."""
+        """Kill the command, whose command line contains `word`, and its process group. Never raises."""
 
     def close(self) -> None:
         """Close both directions. Never raises; may be called twice."""

@@ -288,7 +288,7 @@ class SshTarget:
     keyboard_interactive: bool
     password_prompts: int
     left_to_ssh: str = ""
-    """The first setting that only the ssh program supports; empty if there is none."""
+    """The first setting that only the ssh program supports, or empty."""
     control_path: str = ""
     """Path of the socket of a shared connection (ControlPath); nothing is there if none is open."""
     no_command: tuple[str, ...] = ()

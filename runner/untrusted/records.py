@@ -69,7 +69,7 @@ def records(data: bytes, offset: int) -> Iterator[tuple[int, Mapping[str, Any] |
 
 
 class Unfinished:
-    """The incomplete last record of a file, which a hostile host may send byte by byte, without end."""
+    """The incomplete last record of a file, which a hostile host may send byte by byte and endlessly."""
 
     def __init__(self) -> None:
         self._held = bytearray()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,7 +125,7 @@ _ORPHAN = {
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        (json.dumps({"ok": {"found": [_ORPHAN]}}), "are left (n2: pid 7)"),
+        (repr({"ok": {"found": [_ORPHAN]}}), "are left (n2: pid 7)"),
         ('{"error": {"what": "/proc is not mounted", "cure": ""}}', "may be left (n2: /proc is not mounted)"),
     ],
     ids=["found", "not known"],

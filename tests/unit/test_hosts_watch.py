@@ -20,9 +20,11 @@ from disttui.runner.api.orphan_search import orphans, top
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.cli.ending import render_orphans
 from disttui.runner.errors import HostError, InputError, LinkLostError
+from disttui.runner.hosts.answers import read_answer
 from disttui.runner.hosts.load import load_of
 from disttui.runner.hosts.survey import CONNECTS
 from disttui.runner.node import leases, procs
+from disttui.runner.protocol.requests import Orphan
 from disttui.runner.render.top import render_top, top_json
 from disttui.runner.runs.places import chosen
 from disttui.runner.runs.registry import KnownHost
@@ -297,14 +299,9 @@ def test_orphans_of_this_machine_are_listed_and_ended(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_ended_is_named() -> None:
-    row = {
-        "run": "a-1",
-        "pid": 7,
-        "command": "x\x1b[2J\ny",
-        "ended": False,
-        "ports": [29500],
-        "rss": 1 << 30,
-        "age": 61,
-    }
-    text = render_orphans({"node1": [row]}, end=True)
+    row: Orphan = {
+        "run": "a-1", "node_rank": 0, "attempt": 1, "pid": 7, "user": "u", "command": "x\x1b[2J\ny", "why": "w",
+        "age": 61.0, "rss": 1 << 30, "ports": [29500], "gpu_memory": None, "ended": False,
+    }  # fmt: skip
+    text = render_orphans({"node1": read_answer("orphans", {"found": [row]})["found"]}, end=True)
     assert "could not be ended: node1: pid 7" in text and "29500" in text and "1:01" in text and "\x1b" not in text

@@ -74,7 +74,7 @@ def cases() -> Iterator[Any]:
     yield "absent gpu", box, {"hosts": [{"gpus": [0, 9]}]}, ("node1: GPU 9 does not exist", "available: 0, 1, 2")
     few = {"hosts": [{"gpus": [0, 1], "num_processes": 3}]}
     over = {"hosts": [{"gpus": [0, 1, 2], "quota": 2}]}
-    yield "more than the quota", box, over, ("this run uses 3 GPUs, but the host's `quota` is 2 per user", "Use fewer")
+    yield "more than the quota", box, over, ("this run uses 3 GPUs here, but the host's `quota`", "Use fewer")
     yield (
         "too many processes",
         box,

@@ -253,7 +253,7 @@ def test_a_metric_with_an_endless_name_is_left_out() -> None:
 def test_a_metric_is_a_number_or_a_short_text(value: object) -> None:
     record = {"t": 1.0, "loss": "nan", "stage": "warm-up", "best": True, "other": value}
     state = fold(begin("r", ("a",), (1,)), 0, "attempt-1/rank-0.metrics.jsonl", record)
-    assert set(state.metrics) == {"t", "loss", "stage", "best"}
+    assert set(state.hosts[0].series[1, 0].latest) == {"t", "loss", "stage", "best"}
 
 
 @pytest.mark.parametrize("one_way", [True, False])

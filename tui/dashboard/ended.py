@@ -162,7 +162,7 @@ def _line_of(path: Path, number: int) -> str | None:
 
 
 def _text_of(traceback: str, frame: Frame) -> str:
-    """The source line below a frame of a traceback, stripped; empty if there is none."""
+    """The source line below a frame of a traceback, stripped, or empty."""
     head = f'File "{frame.file}", line {frame.line}, in '
     lines = traceback.splitlines()
     for at in range(len(lines) - 2, -1, -1):

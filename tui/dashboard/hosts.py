@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 
 class HostStatusRow(NamedTuple):
-    """A host, and the word for its state."""
+    """A host, and its state as text."""
 
     host: HostState
     name: str

@@ -95,7 +95,7 @@ class HelpScreen(DisttuiModal[None]):
         self.query_one(VerticalScroll).focus()
 
     def action_close(self) -> None:
-        """Clear the search, or close if there is none."""
+        """Clear the search, or close if it is empty."""
         line = self.query_one(Input)
         if line.value:
             line.value = ""

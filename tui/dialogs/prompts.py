@@ -136,7 +136,7 @@ class AppPrompts:
     """`disttui.runner.api.questions.Questions` of the app, called from connecting threads; asks one at a time.
 
     A question waits while the user types into an input or answers another question; the answer to one that is still
-    open when the app ends is no or None.
+    open when the app ends is False or None.
     """
 
     def __init__(self, app: App[None], questions: QuestionGate) -> None:

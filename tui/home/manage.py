@@ -107,7 +107,7 @@ class ManagingScreen(DisttuiScreen):
 
     @abstractmethod
     def read(self, anew: bool = False) -> object:
-        """Show what has changed; if `anew`, read everything again."""
+        """Show what has changed, or all of it again."""
 
     def action_edit(self) -> None:
         """Open the profile in the user's editor; afterwards show its errors below their lines."""

@@ -325,7 +325,7 @@ class HomeScreen(ManagingScreen):
 
     @work(thread=True, exclusive=True, group="inventory")
     def read(self, anew: bool = False) -> None:
-        """Read the inventory if something on disk has changed, a run has become stale, or `anew` is set."""
+        """Read the inventory if something on disk has changed, a run has become stale, or if asked to."""
         environ = self.disttui.environ
         seen = fingerprint(environ)
         if anew or seen != self._print or self.disttui.inventory.stale(now()):

@@ -39,7 +39,7 @@ class Timeline:
 
     @property
     def last(self) -> float:
-        """Time of the latest record; 0 if there is none."""
+        """Time of the latest record, or 0."""
         return self._times[-1] if self._times else 0.0
 
     def add(self, time: float, size: int) -> None:

@@ -112,7 +112,7 @@ class Rows:
         return bool(self.problem) or (self.scanned == len(self._log.order) and self._scanned_before == self.start)
 
     def row_at(self, place: int) -> int:
-        """The first row at or after a place; `len(self)` if there is none."""
+        """The first row at or after a place, or `len(self)`."""
         if self.choice.everything:
             return min(place, self.scanned)
         if place < self.start:
@@ -126,7 +126,7 @@ class Rows:
         return self.row_at(place)
 
     def after(self, place: int) -> int | None:
-        """The place of the first row found so far at or after a place; None if there is none."""
+        """The place of the first row found so far at or after a place, or None."""
         for part in (self._before, self._after):
             at = bisect_left(part, place)
             if at < len(part):
@@ -134,7 +134,7 @@ class Rows:
         return None
 
     def before(self, place: int) -> int | None:
-        """The place of the last row found so far before a place; None if there is none."""
+        """The place of the last row found so far before a place, or None."""
         for part in (self._after, self._before):
             at = bisect_left(part, place)
             if at:

@@ -308,7 +308,7 @@ def moment(text: str, begin: float) -> float:
 
 
 def place_at(log: AttemptLog, time: float, total: int) -> int:
-    """The place of the first of `total` lines from a unix time (s) on; `total` if there is none."""
+    """The place of the first of `total` lines from a unix time (s) on, or `total`."""
     return bisect_left(range(total), time, key=lambda place: log.time_of(log.order.items[place]))
 
 

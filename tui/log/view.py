@@ -61,7 +61,7 @@ class Lines:
         return self.rows[row] if row < self.count else TAIL + row - self.count
 
     def row(self, place: int) -> int:
-        """The row of a place, or the first row after it; the last row if there is none."""
+        """The row of a place, or the first row after it, or the last row."""
         row = self.count + place - TAIL if place >= TAIL else min(self.rows.row_with(place), self.count)
         return max(0, min(row, len(self) - 1))
 

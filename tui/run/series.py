@@ -70,17 +70,17 @@ class Track:
 
     @property
     def last(self) -> float | None:
-        """The newest value; None if there is none."""
+        """The newest value, or None."""
         return self._data.mean[-1] if self._data.mean else None
 
     @property
     def latest(self) -> float:
-        """The time of the newest value (unix time, s); -inf if there is none."""
+        """The time of the newest value (unix time, s), or -inf."""
         return self._data.times[-1] if self._data.times else -math.inf
 
     @property
     def first(self) -> float | None:
-        """The oldest value; None if there is none."""
+        """The oldest value, or None."""
         return self._data.mean[0] if self._data.mean else None
 
     def put(self, time: float, value: float) -> None:
@@ -99,7 +99,7 @@ class Track:
         mean.append(value)
 
     def at(self, time: float) -> float | None:
-        """The newest value up to a time; None if there is none."""
+        """The newest value up to a time, or None."""
         data = self._data
         place = bisect_right(data.times, time, 0, len(data.mean))
         return data.mean[place - 1] if place else None

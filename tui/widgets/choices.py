@@ -180,7 +180,7 @@ class Cycle(Widget, can_focus=True):
         return first
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the word under the pointer, or the last word that the ellipsis hides."""
+        """Choose the option under the pointer, or the last one that the ellipsis hides."""
         offset = event.get_content_offset(self)
         first, at = self._first, 1
         if first and offset is not None and at <= offset.x < at + len(MORE):

@@ -68,7 +68,7 @@ class Table(RowList[Row]):
     GAP = 2
 
     class Highlighted(Message):
-        """The cursor has moved to another row; `key` is empty if there is none."""
+        """The cursor has moved to another row; `key` is empty without rows."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
@@ -97,7 +97,7 @@ class Table(RowList[Row]):
 
     @property
     def key(self) -> str:
-        """Key of the row under the cursor; empty if there is none."""
+        """Key of the row under the cursor, or empty."""
         return self.here.key if self.here is not None else ""
 
     @property

@@ -229,7 +229,7 @@ class HostsStep(Step):
         return _enter(f"adds {', '.join(one.host for one in found.candidates[:8])}")
 
     def _only(self, typed: str) -> str:
-        """The host with the typed name, or the only one whose name contains it; empty if there is none."""
+        """The host with the typed name, or the only one whose name contains it, or empty."""
         words = typed.casefold().split()
         known = [one.host for one in self._candidates()]
         if typed in known or len(words) != 1:

@@ -312,7 +312,7 @@ def _behind(words: list[str], found: JobLine) -> JobLine | None:
 
 
 def _other(words: list[str], found: JobLine) -> JobLine | None:
-    """Classify an unknown program: it is a rank, starts ranks in its own way (unread), or is no part of the job."""
+    """Classify an unknown program: it is a rank, starts ranks in its own way (unread), or is not part of the job."""
     first, rest = words[0], words[1:]
     base = _base(first)
     starts = base in {"srun", *_OTHER_LAUNCHERS} or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
