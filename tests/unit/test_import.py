@@ -1377,7 +1377,7 @@ def test_any_file_becomes_a_profile_or_a_clear_error(data: st.DataObject) -> Non
             parse(imported.text, "f", [f"var.{name}=x" for name in {*re.findall(r"\$\{var:(\w+)", imported.text)}])
 
 
-def test_accelerate_file_used_as_profile_suggests_import(tmp_path: Path) -> None:
+def test_another_launchers_file_as_profile_suggests_import(tmp_path: Path) -> None:
     file = tmp_path / "acc.yaml"
     file.write_text(TWO_MACHINES)
     done = CliRunner().invoke(cli, [str(file)])
