@@ -35,7 +35,7 @@ _ANSWER_LIMIT = 4096
 """Bytes of the longest answer of the loader, which has a version and two short names."""
 SILENCE = 5.0
 """Seconds without a frame after which a host counts as unreachable."""
-GONE = 7.0
+REOPEN_AFTER = 7.0
 """Seconds without a frame after which the channel is closed and reopened: after an interruption, TCP retransmits at
 growing intervals, so a new connection recovers sooner."""
 _PROBLEM = 20_000
@@ -247,7 +247,7 @@ class Link:
                 if not data:
                     break
                 self.heard = time.monotonic()
-                patience = GONE
+                patience = REOPEN_AFTER
                 self._take(data)
                 if len(data) >= _FLOOD:
                     time.sleep(_BREATH)

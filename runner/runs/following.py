@@ -25,7 +25,7 @@ from disttui.runner.runs.store import HostStore, host_folder
 
 LINGER = 10.0
 """Seconds that unreachable hosts may delay the end of a run whose result is known."""
-GONE = 60.0
+GIVE_UP_AFTER = 60.0
 """Seconds after which unreachable hosts are given up if all others have ended."""
 TICK = 0.05
 """Seconds between checks of the user's requests while no update arrives."""
@@ -298,7 +298,7 @@ class Following:
             self._result_at = None
             return False
         self._result_at = self._result_at or time.monotonic()
-        if time.monotonic() - self._result_at < (GONE if self.state.result is None else LINGER):
+        if time.monotonic() - self._result_at < (GIVE_UP_AFTER if self.state.result is None else LINGER):
             return False
         for host in waiting:
             self.state = link(self.state, host.node, "gone")

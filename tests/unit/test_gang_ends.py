@@ -83,7 +83,7 @@ class World:
     def begin(self, number: int) -> None:
         """Let the ranks of an attempt run, once every host has its part of it."""
         parts = [host.attempt for host in self.hosts]
-        if any(part is None or part.number != number or not part.gone or not part.launcher for part in parts):
+        if any(part is None or part.number != number or not part.started or not part.launcher for part in parts):
             return
         fate = self.plan[(number - 1) % len(self.plan)]
         for node, part in enumerate(parts):
@@ -281,7 +281,7 @@ class Attempt:
         self.sim, self.loop, self.number, self.fail = sim, sim.loop, number, fail
         self.launcher: int | None = next(sim.pids)
         self.pid = self.launcher
-        self.gone = False
+        self.started = False
         self.met: float | None = None
         """When every host had its part of it."""
         self.well = False
@@ -293,11 +293,11 @@ class Attempt:
         sim.living[self.pid] = self
 
     @property
-    def asked_to_end(self) -> int | None:
+    def gets_term(self) -> int | None:
         return self.launcher
 
     def go(self, master: str, port: int, server: None, mpi: None = None) -> None:
-        self.gone = True
+        self.started = True
         self.sim.world.begin(self.number)
 
     def fall(self, badly: bool) -> None:
@@ -443,7 +443,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, world: World, launch: dict[str, A
     def write_exit(folder: str, end: dict[str, Any]) -> None:
         world.files[f"{folder}/exit.json"] = end
         if end["state"] == "stopped":
-            runs = [host.node for host in world.hosts if any(one.gone for one in host.living.values())]
+            runs = [host.node for host in world.hosts if any(one.started for one in host.living.values())]
             assert not runs, f"{folder} says that the run is stopped, and it runs on {runs}:\n{story(world)}"
         world.hosts[int(folder.split("/")[2])].leave()
 

@@ -414,7 +414,7 @@ class SlowStart:
 
 def test_slow_login_and_start_are_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit for a link that was heard counts from its first frame."""
-    monkeypatch.setattr("disttui.runner.hosts.link.GONE", -1.0)
+    monkeypatch.setattr("disttui.runner.hosts.link.REOPEN_AFTER", -1.0)
     link = Link(SlowStart(3), "slow", "python3")
     link._reader.join(30)
     assert not link._stream.frames  # type: ignore[attr-defined] # its first frame was read
@@ -425,7 +425,7 @@ def test_a_frozen_host_is_given_up_while_it_is_sent_to(link: Link, monkeypatch: 
     link.request("list", run_dir="~/x")
     stopped = link._stream._process.pid  # type: ignore[attr-defined]
     os.killpg(stopped, signal.SIGSTOP)
-    monkeypatch.setattr("disttui.runner.hosts.link.GONE", 2.0)
+    monkeypatch.setattr("disttui.runner.hosts.link.REOPEN_AFTER", 2.0)
     said: list[str] = []
 
     def send() -> None:

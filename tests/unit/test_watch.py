@@ -158,7 +158,7 @@ def _gang(do: str, hosts: int = 2, rule: str = "nonfinite") -> tuple[Gang, list[
     gang = Gang(cast("HostPart", host), loop, events.append, lambda node, order: sent.append((node, order)), ["::1"])
     for node in range(hosts):
         gang.join(node)
-    gang._phase, gang._went = Phase.RUNNING, time.monotonic() - 100
+    gang._phase, gang._started_at = Phase.RUNNING, time.monotonic() - 100
     return gang, events, sent
 
 

@@ -121,7 +121,7 @@ class Gang:
         self._says_again, self._pace = 0.0, _OFTEN
         self._offsets: dict[int, float] = {0: 0.0}
         self._attempt = 1
-        self._went = 0.0
+        self._started_at = 0.0
         self._lasted = 0.0
         self._port = 0
         self._master_socket: socket.socket | None = None
@@ -450,7 +450,7 @@ class Gang:
             self._hopeless = True
             self._fail(of_host(0, "launch", problem.what), "failure")
             return
-        self._went = time.monotonic()
+        self._started_at = time.monotonic()
         assert master is not None
         attempt, size = self._attempt, self._host.world_size
         self._say(
@@ -467,7 +467,7 @@ class Gang:
         self._failures.append(failure)
         if self._phase not in (Phase.ENDING, Phase.OVER):
             self._phase = Phase.ENDING
-            self._lasted = time.monotonic() - self._went if self._went else 0.0
+            self._lasted = time.monotonic() - self._started_at if self._started_at else 0.0
             message = EndMessage(k="end", attempt=self._attempt, reason=reason, now=False)
             for node in self._members.nodes:
                 if node in self._members.present:
@@ -515,7 +515,7 @@ class Gang:
     def _next_attempt(self) -> None:
         self._attempt += 1
         self._phase = Phase.REGROUPING
-        self._failures, self._ended, self._done, self._went = [], {}, set(), 0.0
+        self._failures, self._ended, self._done, self._started_at = [], {}, set(), 0.0
         self._fired.clear()
         self._refused.clear()
         self._idle.clear()

@@ -62,7 +62,7 @@ class LauncherProcess:
         self._harvest = Harvest(
             self._folder, host.ranks, host.spec["metrics_pattern"], files, earlier, self.ranks.watch
         )
-        self._went: float | None = None
+        self._started_at: float | None = None
         self._began: float | None = None
         self.well = False
         """Whether the ranks have succeeded, though the launcher has not ended."""
@@ -97,13 +97,13 @@ class LauncherProcess:
         self._say = say
 
     @property
-    def gone(self) -> bool:
+    def started(self) -> bool:
         """Whether the launcher has received its start line."""
-        return self._went is not None
+        return self._started_at is not None
 
     def go(self, master: str, port: int, server: socket.socket | None, mpi: MpiPlace | None = None) -> None:
         """Send the launcher its start line, and the listening socket of the port if there is one."""
-        self._went, self._began = time.monotonic(), time.time()
+        self._started_at, self._began = time.monotonic(), time.time()
         self.port = None if self._host.node else port
         args, env = start_line(self._host, self.number, master, port, mpi)
         interface = self._interface or interface_towards(master)
@@ -135,7 +135,7 @@ class LauncherProcess:
     def launcher_ended(self, status: int) -> LauncherEnd:
         """Record the launcher's end; returns the content of launcher.json, with defaults for what is missing."""
         self.launcher = None
-        if not self.gone:
+        if not self.started:
             os.close(self._word)
             self._gift.close()
         mpi_world.remove_session(self._folder)
@@ -187,7 +187,7 @@ class LauncherProcess:
         return {"begun": self.ranks.begun, "saved": saved, "step": self.ranks.step}
 
     @property
-    def asked_to_end(self) -> int | None:
+    def gets_term(self) -> int | None:
         """The process that gets the only SIGTERM: in a container the launcher, not the engine's client."""
         ready = read_json(self._path("launcher.ready")) if self._host.spec.get("container") else None
         inside = ready.get("pid") if isinstance(ready, dict) else None
@@ -215,7 +215,7 @@ class LauncherProcess:
             return True  # launchers do not connect to each other, and the ranks wait for rank 0
         # Searching for its sockets would slow down its imports; before it is ready it has none.
         # Seconds after its start line until a launcher counts as ready without a report: its disk may be full
-        late = self._went is not None and time.monotonic() - self._went > 5.0
+        late = self._started_at is not None and time.monotonic() - self._started_at > 5.0
         ready = late or os.path.exists(self._path("launcher.ready"))
         return ready and ports.is_listening(port, self._launchers)
 

@@ -233,7 +233,7 @@ class Member:
             self._asked = time.time()
             self._say(Stopping(t=stamp(), e="stopping", reason=reason, now=now, attempt=self._number))
             # A launcher that waits for its start line has nothing to save.
-            grace = 0.0 if now or not self._attempt.gone else float(self._host.launch["grace"])
+            grace = 0.0 if now or not self._attempt.started else float(self._host.launch["grace"])
             self._start_ending(grace, ask=True)
         else:
             self._ended()
@@ -258,7 +258,7 @@ class Member:
         self._tell_held()
         if end.get("port_in_use") and not attempt.ranks.failed:
             self._send({"k": "failed", "attempt": self._number, "cause": None, "port_in_use": True})
-        elif end["code"] == 0 and attempt.gone and not attempt.ranks.failed:
+        elif end["code"] == 0 and attempt.started and not attempt.ranks.failed:
             attempt.ranks.process_group.end()
             self._then.append("done")
             self._start_ending(float(self._host.launch["grace"]), ask=False)
@@ -270,7 +270,7 @@ class Member:
         if attempt is None or attempt.number != number or attempt.launcher is None:
             self.warm(number)
         attempt = self._attempt
-        if attempt is None or attempt.launcher is None or attempt.gone or self._ending:
+        if attempt is None or attempt.launcher is None or attempt.started or self._ending:
             return
         master, port = message["master"], message["port"]
         if self._host.node:
@@ -320,7 +320,7 @@ class Member:
 
     def _tell_signs(self) -> None:
         attempt = self._attempt
-        if attempt and attempt.gone and attempt.launcher and not self._ending:
+        if attempt and attempt.started and attempt.launcher and not self._ending:
             signs = attempt.ranks.signs.message(time.monotonic(), self.shows())
             self._send({**signs, "k": "signs", "attempt": self._number})
 
@@ -357,7 +357,7 @@ class Member:
         attempt.ranks.asked_to_end(grace)
         self._ending = Ending(
             attempt.members,
-            attempt.asked_to_end,
+            attempt.gets_term,
             attempt.ranks.living,
             grace,
             ask,
