@@ -529,11 +529,11 @@ def _git(folder: Path, *words: str) -> bytes:
 
 def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     """Run a git command, and return stdout and stderr. Raises InputError if it fails."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env = {name: value for name, value in os.environ.items() if not re.match("GIT_(?!CONFIG_)", name)}
     try:
         done = subprocess.run(
             [*_GIT, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_PATIENCE,
-            env={**env, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}, check=False,
+            env={**env, "GIT_OPTIONAL_LOCKS": "0", "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1", "LC_ALL": "C"}, check=False,
         )  # fmt: skip
     except FileNotFoundError:
         raise InputError("git not found", "Install git, which lists the files to send.", place=str(folder)) from None
