@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -198,6 +199,10 @@ def test_a_rerun_has_the_code_of_then_and_latest_that_of_now(folder: Path) -> No
         again(known, ["job.sync.include=[data/]"])
     assert "--latest" in caught.value.cure
     assert again(known, ["job.sync.include=[data/]"], latest=True).code
+    other = folder.parent / "other"
+    shutil.copytree(folder, other)
+    moved = again(known, [f"job.sync={other}"], latest=True).code
+    assert moved and moved.folder == other.resolve()
 
 
 def test_code_on_a_terminal_has_no_escape_sequences(folder: Path) -> None:
