@@ -331,7 +331,8 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool)
     """Check the working folder, script and disk; `hidden`: no host has the script outside of its container."""
     work, disk = facts.workdir, facts.disk
     if not work.exists:
-        cure = _in_empty_home(profile, host, facts) or "Create it, or correct `job.workdir` in the profile"
+        instead = "" if profile.job.sync else ", or correct `job.workdir` in the profile"  # with sync it is the home
+        cure = _in_empty_home(profile, host, facts) or f"Create it{instead}"
         yield Finding("error", host.name, f"the working folder {work.path} does not exist", cure)
     elif profile.job.target.kind == "script" and work.script_exists is False:
         where = work.script or f"{work.path}/{profile.job.target.value}"
