@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import signal
 from collections.abc import Callable
@@ -743,6 +744,11 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
             f"`disttui runs show --code {short(state.run)}` lists what job.sync has sent: if it is not there, name it "
         )
         cure += "in `job.sync.include` or `data`"
+        if posixpath.normpath(path.partition(f"/{state.run}/code/")[2] or path).startswith("../"):
+            cure = (
+                "it is outside of the folder that was sent: send one further up (`job.sync`; of a script: type "
+                "`disttui run` there), or name it in `data`"
+            )
     return Hint("file missing", f"{where} {lack} {path or 'the file'}: {written}{cure}.")
 
 

@@ -457,6 +457,8 @@ def test_what_job_sync_has_not_sent_is_not_to_be_copied_by_hand() -> None:
 
     for path in ("data/train.bin", "/root/.disttui/runs/t-1/code/x.bin"):
         assert "copy it there" not in of(path) and "name it in `job.sync.include` or `data`" in of(path)
+    for path in ("../data/train.bin", "/root/.disttui/runs/t-1/code/sub/../../x.bin"):
+        assert "outside of the folder that was sent: send one further up" in of(path)
     assert "copy it there" in of("/data/train.bin")
     said = "python3: can't open file '/root/.disttui/runs/t-1/code/train.py': [Errno 2] No such file or directory"
     found = hinted(failed({1: {"code": 2, "said": said}}, kind="death"))[1]
