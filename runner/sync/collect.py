@@ -510,7 +510,8 @@ def _checked(folder: Path) -> Path:
         home = Path.home().resolve()
     except (OSError, RuntimeError) as error:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        raise InputError(f"cannot be read: {why}", "Correct it, or name another: --set job.sync=FOLDER.", place=str(folder)) from None
+        cure = "Correct it, or name another: --set job.sync=FOLDER."
+        raise InputError(f"cannot be read: {why}", cure, place=str(folder)) from None
     if home.is_relative_to(real):
         what = "job.sync would send your whole home folder" if real == home else "job.sync would send this whole disk"
         raise InputError(what, "Put your code into a separate folder, and name that.", place=str(real))

@@ -467,8 +467,6 @@ def test_what_job_sync_has_not_sent_is_not_to_be_copied_by_hand() -> None:
     assert "your own must be in the folder that is sent" in hinted(failed({1: error}))[1]
 
 
-
-
 def test_a_program_that_the_script_starts_is_no_file_to_copy() -> None:
     message = "[Errno 2] No such file or directory: 'nvcc'"
     trace = (
