@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
@@ -55,6 +56,8 @@ MANIFEST = "code.tree"
 HERE = "this machine"
 _MOST_TEXT = 1 << 20
 """Largest file in bytes whose lines are compared."""
+_MOST_PAIRS = 1 << 20
+"""Most pairs of equal lines in two files whose lines are compared."""
 _ON_HOSTS = "Look in the run's folder on its hosts."
 
 
@@ -191,12 +194,19 @@ def code_changes(one: KnownRun, other: KnownRun, environ: Mapping[str, str] = os
             continue
         name = printable(os.fsdecode(path))
         texts = [_text(entry, environ) for entry in (first, second)]
-        if None in texts:
-            yield f"{name} differs: {_described(first)} → {_described(second)}"
-            continue
+        lines: list[str] = []
         old, new = (without_tokens(masked(text or "")).splitlines() for text in texts)
-        names = (name if first else "/dev/null", name if second else "/dev/null")
-        yield from difflib.unified_diff(old, new, *names, lineterm="")
+        if None not in texts and _equal_pairs(old, new) <= _MOST_PAIRS:
+            names = (name if first else "/dev/null", name if second else "/dev/null")
+            lines = list(difflib.unified_diff(old, new, *names, lineterm=""))
+        yield from lines or [f"{name} differs: {_described(first)} → {_described(second)}"]
+
+
+def _equal_pairs(old: Sequence[str], new: Sequence[str]) -> int:
+    """Number of pairs of equal lines that difflib goes through again and again: of data it is in the billions."""
+    before, after = Counter(old), Counter(new)
+    most = len(new) // 100 + 1 if len(new) >= 200 else len(new)  # difflib skips lines that are more frequent
+    return sum(before[line] * many for line, many in after.items() if many <= most)
 
 
 def _text(entry: tree.Entry | None, environ: Mapping[str, str]) -> str | None:
@@ -210,7 +220,9 @@ def _text(entry: tree.Entry | None, environ: Mapping[str, str]) -> str | None:
 
 
 def _described(entry: tree.Entry | None) -> str:
-    return f"{count(entry.size)}B, {entry.value[:12]}" if entry else "nothing"
+    if entry is None:
+        return "nothing"
+    return f"{count(entry.size)}B, {entry.value[:12]}{', executable' if entry.kind == 'x' else ''}"
 
 
 def code_files(run: KnownRun) -> list[tuple[str, int, str]]:
@@ -369,7 +381,10 @@ def _check_script(profile: Profile, found: Collected) -> None:
         return
     path = re.sub(r"^(\./+)+|/+$", "", script)
     paths = {os.fsdecode(one.path) for one in found.entries}
-    if path in ("", ".") or path in paths or f"{path}/__main__.py" in paths:
+    # The folder has another name on the hosts, where a path that leaves it does not lead back.
+    leaves = os.path.normpath(path).startswith("..")
+    real = path if leaves else os.path.relpath(os.path.realpath(found.folder / path), found.folder)
+    if path in ("", ".") or not {path, real, f"{real}/__main__.py"}.isdisjoint(paths):
         return
     place = f"{found.folder}/{printable(path)}"
     above = [printable(str(one)) for one in PurePosixPath(path).parents]

@@ -117,7 +117,10 @@ def execute(
 
 
 def rank_place(run: KnownRun, rank: int) -> ExecPlace:
-    """The place of a rank of a run. Raises InputError if it has no such rank."""
+    """The place of a rank of a run. Raises InputError if it has no such rank, or no host with a terminal."""
+    if run.sandbox:
+        cure = f"Run a command: disttui exec {short(run.run)} -- COMMAND"
+        raise InputError("hosts of a sandbox give no terminal", cure)
     first = 0
     for node, host in enumerate(run.hosts):
         if rank < first + host.nproc:

@@ -77,7 +77,8 @@ def again(
     code: RunCode | None = None
     if profile.job.sync and latest:
         kept = origin.code if origin else None
-        code = collect_code(profile, folder=Path(kept.folder) if kept and kept.tree else None)
+        same = profile.sync_source == profile_of(run).sync_source  # else an override names another folder
+        code = collect_code(profile, folder=Path(kept.folder) if kept and kept.tree and same else None)
     elif profile.job.sync:
         if any(one.strip().startswith("job.sync") for one in overrides):
             cure = "Add --latest to send the folder as it is now."

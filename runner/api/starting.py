@@ -82,8 +82,12 @@ def _launch_all(
 
     if commands := list(plan.profile.job.setup):
         setups = {
-            node: {"spec": spec_of(node), "commands": commands, "secrets": dict(secret_env[node])} for node in nodes
-        }
+            node: {
+                "spec": spec_of(node), "commands": commands, "secrets": dict(secret_env[node]),
+                "variables": plan.profile.host_env(node),
+            }
+            for node in nodes
+        }  # fmt: skip
         stream_all(links, "setup", setups, "setup", tell)
     try:
         if not planned.ignore_leases and not planned.queued:

@@ -15,7 +15,8 @@ import disttui
 from disttui.runner.cli.check import is_profile
 from disttui.runner.cli.options import TRUST, complete_hosts, emit_line, example, load_profile, viewing, wants_json
 from disttui.runner.errors import InputError
-from disttui.runner.text import quote
+from disttui.runner.ids import short
+from disttui.runner.text import clean, quote
 
 if TYPE_CHECKING:
     from disttui.runner.api.executing import ExecPlace
@@ -108,6 +109,8 @@ def _shell_place(target: str, *, trusted: bool) -> ExecPlace:
     for text, rank in ((target, "0"), (name, last)):
         if rank.isdecimal() and (run := _run(text)):
             return rank_place(run, int(rank))
+    if run := _run(name):
+        raise InputError(f"{clean(last)!r} is not a rank of {short(run.run)}", "Give a number, such as 0.")
     if is_profile(name):
         for place in _places([name], trusted=trusted):
             if place.host.name == last:
@@ -148,5 +151,9 @@ def _places(targets: Sequence[str], *, trusted: bool) -> list[ExecPlace]:
         # The copies of job.sync belong to runs.
         folders = ["" if profile.job.sync else profile.workdir(node) for node in range(len(profile.hosts))]
         return [ExecPlace(host, folders[node], host.activate or "") for node, host in enumerate(profile.hosts)]
+    for one in targets:
+        if _run(one.partition(":")[0]) or is_profile(one):
+            what = f"{clean(one)} is a run or a profile: the command runs on all its hosts, and on no others"
+            raise InputError(what, "Name only the run or profile, or only hosts.")
     names = [name for target in targets for name in spread(target)]
     return [ExecPlace(parse_host(name)) for name in dict.fromkeys(names)]

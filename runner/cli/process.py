@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn, TextIO
 
 import click
@@ -15,7 +16,7 @@ import click
 from disttui.runner.cli import startup
 from disttui.runner.cli.app import cli
 from disttui.runner.cli.render.output import failure, put, reader_gone
-from disttui.runner.errors import DisttuiError
+from disttui.runner.errors import DisttuiError, InputError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
 """Exit code when the output is closed, as shells report for a program ended by SIGPIPE."""
@@ -48,7 +49,9 @@ def _run() -> int:
         return int(error.code or 0)
     except (click.ClickException, click.Abort, DisttuiError) as error:
         return _report(error)
-    except OSError:
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and not _folder_exists():
+            return _report(InputError("the current folder has been deleted", "Change to another one (cd)."))
         if _reader_gone() or not (_lost(sys.stdout, "standard output") or _lost(sys.stderr, "standard error")):
             raise
         return 1
@@ -122,6 +125,14 @@ def _crash(error: BaseException) -> int:
 
 def _reader_gone() -> bool:
     return reader_gone(sys.stdout) or reader_gone(sys.stderr)
+
+
+def _folder_exists() -> bool:
+    """Whether the current folder still exists: a command may start in a deleted one, but relative paths need it."""
+    try:
+        return bool(Path.cwd())
+    except FileNotFoundError:
+        return False
 
 
 def _lost(stream: TextIO, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import signal
 from collections.abc import Callable
@@ -680,8 +681,10 @@ def _missing_module(state: RunState, cause: RootCause) -> Hint | None:
     if not found:
         return None
     name, where = clean(found.group(1)), _where(state, cause, found.group(0))
-    own = "; your own must be sent by `job.sync`, and lie beside the script or in PYTHONPATH (`job.env`)"
-    own = own if _is_sent(state, failure) else ""
+    sent = "; your own must be in the folder that is sent (of a script: the one in which you type `disttui run`), "
+    own = f"{sent}beside the script or in PYTHONPATH (`job.env`)" if _is_sent(state, failure) else ""
+    if "Error while finding module spec" in failure.message:  # by `python -m`, whose module is most likely the user's
+        own = "; your own must be in the job's folder or in PYTHONPATH (`job.env: {PYTHONPATH: src}`)"
     return Hint(
         "module missing",
         f"{where} has no module {name} for the Python that is used there: install it, or set `python:` or `activate:`"
@@ -741,6 +744,11 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
             f"`disttui runs show --code {short(state.run)}` lists what job.sync has sent: if it is not there, name it "
         )
         cure += "in `job.sync.include` or `data`"
+        if posixpath.normpath(path.partition(f"/{state.run}/code/")[2] or path).startswith("../"):
+            cure = (
+                "it is outside of the folder that was sent: send one further up (`job.sync`; of a script: type "
+                "`disttui run` there), or name it in `data`"
+            )
     return Hint("file missing", f"{where} {lack} {path or 'the file'}: {written}{cure}.")
 
 

@@ -331,7 +331,8 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool)
     """Check the working folder, script and disk; `hidden`: no host has the script outside of its container."""
     work, disk = facts.workdir, facts.disk
     if not work.exists:
-        cure = _in_empty_home(profile, host, facts) or "Create it, or correct `job.workdir` in the profile"
+        instead = "" if profile.job.sync else ", or correct `job.workdir` in the profile"  # with sync it is the home
+        cure = _in_empty_home(profile, host, facts) or f"Create it{instead}"
         yield Finding("error", host.name, f"the working folder {work.path} does not exist", cure)
     elif profile.job.target.kind == "script" and work.script_exists is False:
         where = work.script or f"{work.path}/{profile.job.target.value}"
@@ -340,8 +341,11 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool)
         level: Level = "warning" if profile.enclosed and (hidden or profile.launch.allow_differences) else "error"
         yield Finding(level, host.name, f"the script {where} does not exist", cure)
     if not disk.writable:
+        about = f"run_dir {disk.path}: "
+        why = next((one.removeprefix(about) for one in facts.problems if one.startswith(about)), "")
+        why = why and f": {why.rpartition('cannot be written: ')[2]}"
         cure = "Choose another folder with `launch.run_dir`"
-        yield Finding("error", host.name, f"the run folder {disk.path} cannot be written", cure)
+        yield Finding("error", host.name, f"the run folder {disk.path} cannot be written{why}", cure)
     elif disk.free < LITTLE_DISK:
         level = "error" if disk.free < LITTLE_DISK / 100 else "warning"
         what = f"the disk of {disk.path} has {gibibytes(disk.free)} free of {gibibytes(disk.total)}"

@@ -193,8 +193,8 @@ class Job(Model):
     environment: Environment | None = None
     """Packages: a local file, such as `requirements.txt`, or a mapping; each host installs them once."""
     setup: Annotated[tuple[f.Prose, ...], f.few(MOST_COMMANDS)] = ()
-    """Commands for bash, such as [make], run in `workdir` before the ranks, once per host until they, the synced code
-    or the environment change; output in `disttui logs`."""
+    """Commands for bash, such as [make], run in `workdir` before the ranks, once per host until they, `env`, the
+    synced code or the environment change; output in `disttui logs`."""
 
     @property
     def target(self) -> Target:

@@ -215,6 +215,8 @@ class SetupRequest(TypedDict):
     commands: list[str]
     secrets: dict[str, str]
     """Variables for the commands that are not in the spec."""
+    variables: dict[str, str]
+    """The profile's variables, with references as written: if they change, the commands run again."""
 
 
 class SetupOrder(SetupRequest):

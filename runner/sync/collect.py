@@ -510,7 +510,8 @@ def _checked(folder: Path) -> Path:
         home = Path.home().resolve()
     except (OSError, RuntimeError) as error:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        raise InputError(f"cannot be read: {why}", "Correct job.sync.", place=str(folder)) from None
+        cure = "Correct it, or name another: --set job.sync=FOLDER."
+        raise InputError(f"cannot be read: {why}", cure, place=str(folder)) from None
     if home.is_relative_to(real):
         what = "job.sync would send your whole home folder" if real == home else "job.sync would send this whole disk"
         raise InputError(what, "Put your code into a separate folder, and name that.", place=str(real))
@@ -529,11 +530,11 @@ def _git(folder: Path, *words: str) -> bytes:
 
 def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     """Run a git command, and return stdout and stderr. Raises InputError if it fails."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env = {name: value for name, value in os.environ.items() if not re.match("GIT_(?!CONFIG_)", name)}
     try:
         done = subprocess.run(
             [*_GIT, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_PATIENCE,
-            env={**env, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}, check=False,
+            env={**env, "GIT_OPTIONAL_LOCKS": "0", "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1", "LC_ALL": "C"}, check=False,
         )  # fmt: skip
     except FileNotFoundError:
         raise InputError("git not found", "Install git, which lists the files to send.", place=str(folder)) from None

@@ -91,5 +91,7 @@ def test_bad_input_is_one_clear_error(user: Make) -> None:
     me = user(1)
     assert "no command was given after --" in typed(me, "exec", "node1", code=2)
     assert "no host was given before --" in typed(me, "exec", "--", "true", code=2)
+    both = typed(me, "exec", me.profile({"command": ["true"]}), "node1", "--", "true", code=2)
+    assert "is a run or a profile: the command runs on all its hosts" in both
     assert "line break" in typed(me, "exec", "node1", "--", "a\nb", code=2)
     assert "disttui-exec" not in typed(me, "exec", "node1", "--", "nosuchprogram", code=127), "no name of our own"

@@ -87,8 +87,9 @@ def test_shell_opens_beside_its_rank_but_outside_the_run(user: Make) -> None:
     with shell(me, run) as child:
         assert answer(child, 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $WHAT <$TOKEN>"') == "0 0 4 a b <>"
         assert left(child, "exit") == 0
-    refused = shlex.join(me.command("shell", f"{run}:4"))
-    assert "has no rank 4" in pexpect.run(refused, env=me.environment()).decode()
+    for rank, words in (("4", "has no rank 4"), ("x", "'x' is not a rank of")):
+        refused = shlex.join(me.command("shell", f"{run}:{rank}"))
+        assert words in pexpect.run(refused, env=me.environment()).decode()
 
 
 @pytest.mark.parametrize("transport", ["builtin", "ssh"])

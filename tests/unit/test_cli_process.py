@@ -55,6 +55,15 @@ def test_a_live_view_says_that_its_lines_are_lost() -> None:
     assert done.stderr == f"disttui: {why}\n"
 
 
+def test_relative_path_in_a_deleted_folder_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "train.py").touch()
+    line = f"cd gone && rmdir ../gone && exec {DISTTUI} run ../train.py --hosts local"
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, text=True, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "disttui: the current folder has been deleted\n" in done.stderr and "Traceback" not in done.stderr
+
+
 def closed_pipe() -> int:
     """The writing end of a pipe that nobody reads."""
     reader, writer = os.pipe()

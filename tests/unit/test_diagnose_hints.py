@@ -108,7 +108,8 @@ def test_a_script_that_a_shell_cannot_open_is_a_missing_file(said: str) -> None:
 
 def test_a_module_that_python_does_not_find_is_named() -> None:
     said = "python: Error while finding module specification for 'a.b' (ModuleNotFoundError: No module named 'a')"
-    assert hinted(failed({1: {"code": 1, "said": said}}, kind="death"))[0] == "module missing"
+    name, text = hinted(failed({1: {"code": 1, "said": said}}, kind="death"))
+    assert name == "module missing" and "`job.env: {PYTHONPATH: src}`" in text
 
 
 def test_every_recorded_failure_is_tested() -> None:
@@ -456,12 +457,14 @@ def test_what_job_sync_has_not_sent_is_not_to_be_copied_by_hand() -> None:
 
     for path in ("data/train.bin", "/root/.disttui/runs/t-1/code/x.bin"):
         assert "copy it there" not in of(path) and "name it in `job.sync.include` or `data`" in of(path)
+    for path in ("../data/train.bin", "/root/.disttui/runs/t-1/code/sub/../../x.bin"):
+        assert "outside of the folder that was sent: send one further up" in of(path)
     assert "copy it there" in of("/data/train.bin")
     said = "python3: can't open file '/root/.disttui/runs/t-1/code/train.py': [Errno 2] No such file or directory"
     found = hinted(failed({1: {"code": 2, "said": said}}, kind="death"))[1]
     assert "lists what job.sync has sent: if it is not there" in found and "copy it there" not in found
     error = {"type": "ModuleNotFoundError", "message": "No module named 'mine'", "traceback": trace}
-    assert "your own must be sent by `job.sync`" in hinted(failed({1: error}))[1]
+    assert "your own must be in the folder that is sent" in hinted(failed({1: error}))[1]
 
 
 def test_a_program_that_the_script_starts_is_no_file_to_copy() -> None:

@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 
 from disttui.runner.api import executing
-from disttui.runner.api.executing import ExecEnded, ExecPlace, execute
+from disttui.runner.api.executing import ExecEnded, ExecPlace, execute, rank_place
+from disttui.runner.errors import InputError
+from disttui.runner.profile.load import parse
 from disttui.runner.profile.sections import parse_host
+from disttui.runner.runs.registry import keep
 from disttui.runner.transport.local import LocalConnection
 from tests.unit.test_environment import wait_gone
 
@@ -137,3 +140,12 @@ def test_background_process_outlives_its_command() -> None:
     child = int(said.text)  # type: ignore[union-attr]
     assert Path(f"/proc/{child}").exists()
     os.kill(child, signal.SIGKILL)
+
+
+def test_a_shell_in_a_sandbox_is_refused_with_its_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    profile = parse("disttui: 1\nhosts: [box1]\njob: {command: [env]}\n", "x.yaml")
+    run = keep(profile, [1], "t-0123456789abcdef", os.environ, sandbox=True)
+    with pytest.raises(InputError, match="hosts of a sandbox give no terminal") as caught:
+        rank_place(run, 0)
+    assert caught.value.cure == "Run a command: disttui exec t-0123 -- COMMAND"

@@ -44,6 +44,8 @@ def cases() -> Iterator[Any]:
         {},
         ("node1: the run folder /home/ada/.disttui/runs cannot be written", "launch.run_dir"),
     )
+    said = (f"run_dir {desk.disk.path}: /home/ada cannot be written: Read-only file system",)
+    yield "read-only", replace(locked, problems=said), {}, ("/runs cannot be written: Read-only file system → Choose",)
     yield "disk full", changed(desk, "disk", free=2**20), {}, ("node1: the disk of", "1 MiB free of", "Free space")
     yield "no torch", facts("no_torch"), {}, ("node1: no torch in /usr/bin/python3", "~/.venv/bin/pip install torch")
     project = replace(desk.interpreters[1], path="/home/ada/gpt/.venv/bin/python", source="elsewhere")

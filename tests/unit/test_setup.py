@@ -54,7 +54,7 @@ class Host:
             "run": run, "node_rank": 0, "run_dir": "~/runs", "workdir": str(self.code(run)), "tree": "a" * 64,
             "python": sys.executable, "activate": "", "env": {"MINE": "1"}, **more,
         }  # fmt: skip
-        arguments = {"spec": spec, "commands": list(commands), "secrets": {"TOKEN": "t"}}
+        arguments = {"spec": spec, "commands": list(commands), "secrets": {"TOKEN": "t"}, "variables": spec["env"]}
         return self.link().stream("setup", lambda item: None, **arguments)
 
     def run(self, run: str, commands: Sequence[str], **more: Any) -> Any:
@@ -99,6 +99,8 @@ def test_it_runs_once_and_later_runs_get_what_it_wrote(host: Host) -> None:
     other.parent.mkdir()
     other.symlink_to(sys.executable)
     assert host.run(f"{A}-5", commands, python=str(other)) == {"ran": True}
+    assert host.run(f"{A}-6", commands, env={"MINE": "2"}) == {"ran": True}
+    assert (host.code(f"{A}-6") / "out/made").read_text() == "2t\n"
 
 
 def test_later_runs_lack_what_it_removed(host: Host) -> None:

@@ -335,6 +335,20 @@ def test_the_state_of_git_is_that_of_the_folder_itself(
     assert commit and [git_state(Path(one)).commit for one in (".", "..", str(tmp_path / "link"))] == [commit] * 3
 
 
+def test_of_the_environment_of_git_only_settings_apply(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.git("init", "-q")
+    for name in ("train.py", "a.log"):
+        folder.write(name)
+    (tmp_path / "ignored").write_text("*.log\n")
+    settings = {"COUNT": "1", "KEY_0": "core.excludesFile", "VALUE_0": f"{tmp_path}/ignored"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    monkeypatch.setenv("GIT_DIR", "/nonexistent")
+    assert folder.names() == ["train.py"]
+
+
 def test_the_state_of_a_detached_head_has_its_changes(folder: Folder) -> None:
     folder.git("init", "-q")
     folder.write("a.py", "one\n")

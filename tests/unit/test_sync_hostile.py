@@ -375,6 +375,22 @@ def test_a_pattern_may_start_with_the_folder_itself() -> None:
 
 
 @pytest.mark.root
+def test_a_repository_may_span_several_disks(folder: Folder) -> None:
+    folder.write(".gitignore", "*.log\n")
+    commit(folder.path)
+    disk = folder.path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)
+    try:
+        for name in ("disk/train.py", "disk/a.log"):
+            folder.write(name)
+        found = module.collect(Wanted(disk), folder.store, folder.cache)
+        assert [one.path for one in found.entries] == [b"train.py"] and module.git_state(disk).commit
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.root
 def test_a_full_disk_of_the_store_is_not_blamed_on_the_folder(folder: Folder) -> None:
     store = Path(folder.store.folder)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(store)], check=True)

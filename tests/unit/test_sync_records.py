@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -137,6 +138,18 @@ def test_a_script_that_is_not_sent_is_an_error(folder: Path) -> None:
     assert collect_code(load(folder / "mine.yaml")), "this one lies on the hosts"
 
 
+def test_a_script_may_be_named_through_links_and_dots(folder: Path) -> None:
+    (folder / "v2").mkdir()
+    (folder / "v2/train.py").touch()
+    (folder / "current").symlink_to("v2")
+    for script in ("current/train.py", "v2/../train.py"):
+        (folder / "mine.yaml").write_text(profile(".", script=script))
+        assert collect_code(load(folder / "mine.yaml"))
+    (folder / "mine.yaml").write_text(profile(".", script=f"../{folder.name}/train.py"))
+    with pytest.raises(InputError, match="the script is not among the files"):
+        collect_code(load(folder / "mine.yaml"))
+
+
 def test_the_reason_why_a_script_is_not_sent_has_its_cure(folder: Path) -> None:
     def refused(script: str, sync: str = ".") -> tuple[str, str]:
         (folder / "mine.yaml").write_text(profile(sync, script=script))
@@ -186,6 +199,10 @@ def test_a_rerun_has_the_code_of_then_and_latest_that_of_now(folder: Path) -> No
         again(known, ["job.sync.include=[data/]"])
     assert "--latest" in caught.value.cure
     assert again(known, ["job.sync.include=[data/]"], latest=True).code
+    other = folder.parent / "other"
+    shutil.copytree(folder, other)
+    moved = again(known, [f"job.sync={other}"], latest=True).code
+    assert moved and moved.folder == other.resolve()
 
 
 def test_code_on_a_terminal_has_no_escape_sequences(folder: Path) -> None:
@@ -226,6 +243,19 @@ def test_the_code_of_two_runs_is_compared_file_by_file(folder: Path) -> None:
     assert any(line.startswith("data.bin differs: 10B, ") for line in lines)
     assert not any("ghp_0123" in line for line in lines)
     assert list(code_changes(one, one)) == []
+
+
+def test_changes_that_no_line_shows_are_named(folder: Path) -> None:
+    (folder / "labels.txt").write_text("".join(f"{number % 1000}\n" for number in range(100_000)))
+    one = started(folder / "mine.yaml", "mine-1")
+    (folder / "labels.txt").write_text("".join(f"{number * 7 % 1000}\n" for number in range(100_000)))
+    (folder / "train.py").write_bytes(b"print(1)\r\n")
+    (folder / "mine.yaml").chmod(0o755)
+    (folder / "empty.py").touch()
+    lines = list(code_changes(one, started(folder / "mine.yaml", "mine-2")))
+    names = ["empty.py", "labels.txt", "mine.yaml", "train.py"]
+    assert [line.partition(" differs: ")[0] for line in lines] == names
+    assert lines[0].endswith("nothing → 0B, e3b0c44298fc") and lines[2].endswith(", executable")
 
 
 def test_the_code_of_a_run_is_copied_into_a_new_folder(folder: Path, tmp_path: Path) -> None:

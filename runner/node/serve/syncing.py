@@ -233,7 +233,8 @@ def _check_free(target: str, name: str = "") -> None:
 def _check_safe(target: str) -> None:
     weak = folders.weakness(os.path.dirname(target), make=True)
     if weak:
-        raise Problem(f"{target} would not be safe from other users: {weak}", "choose another folder")
+        cure = "correct its mode, or choose another folder"
+        raise Problem(f"{target} would not be safe from other users: {weak}", cure)
 
 
 def require(spec: Spec) -> None:

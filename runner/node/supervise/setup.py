@@ -1,4 +1,4 @@
-"""The commands of `job.setup` before a run, executed once per commands, code and interpreter on a host.
+"""The commands of `job.setup` before a run, executed once per commands, variables, code and interpreter on a host.
 
 While they run, the run's folder shows this process as the run's supervisor: `stop`, `ps` and `orphans` find it like a
 run.
@@ -58,8 +58,8 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
     kept = os.path.join(cache, "setups")
     os.makedirs(kept, 0o700, exist_ok=True)
     workdir = os.path.abspath(os.path.expanduser(spec["workdir"] or "~"))
-    what = [commands, spec.get("tree") or workdir, spec["python"], spec["activate"]]
-    name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
+    what = [commands, spec.get("tree") or workdir, spec["python"], spec["activate"], request["variables"]]
+    name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
     result = os.path.join(kept, f"{name}.tar")
     if _restore(result, workdir):
         return {"ran": False}
