@@ -274,9 +274,9 @@ _QUOTED = re.compile(
 )
 _LOSS_OF_STEPS = re.compile(r"['\"]loss['\"]")
 _NAMES = {
-    "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
+    "loss": "loss", "train_loss": "loss", "training_loss": "loss", "total_loss": "loss",
     "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss", "loss_train_total": "loss",
-    "losses_total_loss": "loss", "step_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
+    "losses_total_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
     "avr_loss": "loss", "loss_step": "loss", "loss_total": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
@@ -415,6 +415,7 @@ def _whole_line(line: str) -> Optional[Record]:
         return found
     if found.keys() <= {"step", "steps"}:
         _unquoted(found, line)
+    settle_loss(found)
     if counted and not counted.group(2):
         found.pop("steps", None)
     if "validate_step" in found:  # torchtitan, whose loggers write before it
@@ -508,8 +509,16 @@ def _loss_of(words: List[str]) -> str:
     return "val_loss" if validates else "_".join([*(parts[-2:] or words), "loss"])
 
 
+def settle_loss(found: Record) -> None:
+    """Rename a loss that is the whole one or a part of it, as in `lm_loss: 2.1, aux_loss: 0.1, loss: 2.2`."""
+    for name in ("lm_loss", "step_loss"):
+        if name in found and "loss" not in found:
+            found["loss"] = found.pop(name)
+
+
 def _name_loss(found: Record) -> None:
     """Rename the mean loss of a line without another loss to the loss; likewise for a validation."""
+    settle_loss(found)
     losses = [(name, set(name.split("_")[:-1])) for name in found if name.endswith("_loss")]
     wholes = [name for name, words in losses if _OF_THE_WHOLE.issuperset(words)]
     if wholes and "loss" not in found:
