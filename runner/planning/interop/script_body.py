@@ -412,8 +412,7 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
     found.launcher, found.options = launcher, options
     if launcher == "mpirun":
         return _started(rest, found)  # a program for each rank, or a launcher that starts the ranks of its host
-    if rest[1:2] == ["--"]:  # argparse removes it
-        del rest[1]
+    del rest[1 : 1 + (rest[1:2] == ["--"])]  # argparse removes it
     # These launchers run a script, not a program such as python.
     python = kind == "script" and re.fullmatch(r"python[\d.]*", _base(rest[0]))
     started = ("unread", " ".join((launcher, *rest)), ()) if python else (kind, rest[0], tuple(rest[1:]))
@@ -1171,7 +1170,7 @@ class _Body:
                     bool(each[0].srun),
                     each[0].srun.get("-n", each[0].srun.get("--ntasks")) != "1",  # one task only prepares the nodes
                     each[0].kind in _KINDS,
-                    bool(_TRAINS.search(each[0].value)),
+                    not each[0].why and bool(_TRAINS.search(each[0].value)),
                 ),
             )
             self._leave_folders_after(next(at for at, (each, _) in enumerate(self._jobs) if each is job))
