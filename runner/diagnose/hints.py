@@ -301,7 +301,8 @@ _KNOWN = _table(
             "download`, or set HF_HOME to a folder that all hosts share.",
         ),
         "server not running": (
-            r"HTTPS?ConnectionPool\(host='([^'\n]{1,100})', port=(?!(?:80|443)\b)\d{1,5}\)[^\n]{0,400}Connection refused",
+            r"HTTPS?ConnectionPool\(host='([^'\n]{1,100})', port=(?!(?:80|443)\b)\d{1,5}\)"
+            r"[^\n]{0,400}Connection refused",
             "No server answered {host} on that port of {1}: start it there before the run, such as vLLM or MLflow, or "
             "correct its address in the script.",
         ),

@@ -425,8 +425,8 @@ MESSAGES = [
         "The transformers of node2",
     ),
     (
-        "NCCL error in: x.cpp:1287, invalid usage, NCCL version 2.17.1\nncclInvalidUsage: This usually reflects invalid "
-        "usage of NCCL library.\nNCCL error in: x.cpp:1287, invalid usage, NCCL version 2.17.1",
+        "NCCL error in: x.cpp:1287, invalid usage, NCCL version 2.17.1\nncclInvalidUsage: This usually reflects "
+        "invalid usage of NCCL library.\nNCCL error in: x.cpp:1287, invalid usage, NCCL version 2.17.1",
         "NCCL error",
         "two ranks on one GPU",
     ),
@@ -443,7 +443,7 @@ MESSAGES = [
         "HTTPS_PROXY",
     ),
     (
-        "403 Forbidden: You don't have the rights to create a model under the namespace \"a\".\nCannot access content "
+        '403 Forbidden: You don\'t have the rights to create a model under the namespace "a".\nCannot access content '
         "at: https://huggingface.co/api/repos/create.\nMake sure your token has the correct permissions.",
         "upload to Hugging Face",
         "write access",

@@ -316,7 +316,7 @@ _SHORTENED = re.compile(r"\b(train|val|valid|eval|dev|test)\. ")
 # A logger's prefix: INFO: [10/100]
 _LEVELS = frozenset(["info", "debug", "warning", "error"])
 # Characters before a name that are not a part of it.
-_BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
+_BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank", "gb", "gib", "mb", "mib"])
 # Values that have decimal places.
 _DECIMALS = frozenset(["lr", "grad_norm", "accuracy", "val_accuracy", "acc1", "val_acc1", "step_time"])
 _TELLING = frozenset(

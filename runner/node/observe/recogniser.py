@@ -6,7 +6,19 @@ import csv
 import re
 from typing import List, Optional, Set, Tuple
 
-from .patterns import HINTS, LONGEST, Record, Value, canonical, first_epoch, pairs, put, put_losses, recognise, settle_loss
+from .patterns import (
+    HINTS,
+    LONGEST,
+    Record,
+    Value,
+    canonical,
+    first_epoch,
+    pairs,
+    put,
+    put_losses,
+    recognise,
+    settle_loss,
+)
 
 # Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] if the end is not known.
 _BAR = re.compile(
