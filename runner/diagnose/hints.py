@@ -541,7 +541,8 @@ _KNOWN = _table(
         ),
         "model missing": (
             r"(?:Repo id must be in the form 'repo_name' or 'namespace/repo_name': |Incorrect path_or_model_id: "
-            r"|Can't load [\w ]{1,30} for |Error no file named [^\n]{1,300} found in directory "
+            r"|Can't load (?:the )?(?:tokenizer|configuration|model|image processor|feature extractor) (?:for|of) "
+            r"|Error no file named [^\n]{1,300} found in directory "
             r"|(?<!\S)(?=\S{1,300} is not a local folder))'?((?:/|\.{1,2}/|~)[^'\s]{0,300}?)(?=\.?(?:['\s]|$))",
             "{host} has no model in {1}: copy it there, use a folder that all hosts share, or correct its path.",
         ),
@@ -740,8 +741,9 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     ):
         return None
     found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", words)
+    found = found or re.search(r"(?:^|[\s'\"])((?:~|\.{0,2})/[^\s'\"]+[^\s'\".])", failure.message)
     path = clean(next((group for group in found.groups() if group), "")) if found else ""
-    where = _where(state, cause, path or "No such file or directory")
+    where = _where(state, cause, path or "No such file or directory") or clean(failure.host)
     lack = "do not have" if ", " in where else "does not have"
     if path and "/" not in path and "in _execute_child" in failure.traceback:
         # Python's message is the same if the working folder is missing.

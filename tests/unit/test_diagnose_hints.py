@@ -596,6 +596,11 @@ def test_lost_connection_hint_ignores_unrelated_messages(name: str, message: str
          "file not written", "df -h"),
         ("FileExistsError", "[Errno 17] File exists: '/data/out'", "file exists", "node2 already has /data/out"),
         ("FileExistsError", "the output folder is not empty", "", ""),
+        ("FileNotFoundError", "Couldn't find any data file at /data/x.", "file missing", "node2 does not have /data/x"),
+        ("FileNotFoundError", "no shard was found", "file missing", "node2 does not have the file: copy"),
+        ("OSError", "Can't load the configuration of '/w/llama'. If you were trying to load it from", "model missing",
+         "in /w/llama: copy"),
+        ("ValueError", "Can't load image for /x", "", ""),
     ],
 )  # fmt: skip
 def test_what_failed_beside_the_line_that_is_named(name: str, message: str, found: str, words: str) -> None:
