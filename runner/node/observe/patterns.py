@@ -80,7 +80,7 @@ _OF_THE_BEST = re.compile(
 )
 # Other phases that have steps: Inference step 10 loss 0.3, [Predict] batch 3 loss 0.2, Sanity check: loss 2.3
 _OF_ANOTHER_PHASE = re.compile(
-    r"(?:(?!loss).){0,120}(?<![\w./=-])(?:infer(?:ence|ring)|predict(?:ion|ing)?|generat(?:e|ing|ion)|benchmark(?:ing)?"
+    r"(?:(?!loss).){0,120}(?<![\w./=-])(?:infer(?:ence|ring)?|predict(?:ion|ing)?|generat(?:e|ing|ion)|benchmark(?:ing)?"
     r"|calibrat(?:e|ion|ing)|sanity(?:[ -]check(?:ing)?)?|profil(?:e|ing)|dry[ -]run|smoke[ -]test)"
     r"(?:[\])|:,]|\s[|:-])?\s{1,4}\[?(?:step|epoch|iter|iteration|batch|loss:|loss=)(?![_/\w])",
     re.IGNORECASE,
@@ -205,13 +205,13 @@ _KEY = re.compile(r"""(['"])([\w./ -]{1,60})(?=['"]\s{0,4}:)""")
 # or a rank before it; a loss before it is the training loss.
 _VALIDATION = re.compile(
     r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)"
-    r"(?: set| results?| metrics| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?[:|]"
+    r"(?: set| results?| metrics| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s{0,8}[:|]"
     r"|\s{1,4}accuracy: \d{1,3}\.\d%, avg loss:"  # PyTorch's first tutorial, below its Test Error:
     r"|ppl: [\d.]{1,30}, loss: [\d.]{1,30}\s{0,4}$"  # DeepSpeed-Chat, below its Evaluating perplexity
     r"|(?:(?!loss).){0,120}(?<![\w./-])"
     r"(?:(?:val|valid|validate|validation|validating|eval|evaluate|evaluation|evaluating|test set|dev set"
     r"|test results?|test metrics)"
-    r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:at |after )?(?:epoch|step|iter|batch(?! size))\b| \(step"
+    r"(?: results?| metrics)?(?:\s{0,8}[]|)]|\s(?:at |after )?(?:epoch|step|iter|batch(?! size))\b| \(step"
     r"|\s\[?\s{0,6}\d{1,12}\s?/\s{0,6}\d"
     r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s|\s[-=*#]{2})"
     r"|(?:val|valid|validation|eval|evaluation)_(?:step|iter|iteration|batch)\b"
