@@ -214,7 +214,7 @@ _KNOWN = _table(
             "torch.distributed.destroy_process_group()`.",
         ),
         "NCCL versions": (
-            r"(?:Mismatched NCCL version|NCCL version mismatch|version mismatch.*NCCL)|ncclInvalidUsage.*version",
+            r"Mismatched NCCL version|NCCL version mismatch|version mismatch[^\n]*NCCL",
             "The hosts have different NCCL versions: `disttui probe` shows torch and NCCL of each. Use the same torch "
             "everywhere.",
         ),
@@ -301,6 +301,12 @@ _KNOWN = _table(
             "Downloads are disabled on {host} (HF_HUB_OFFLINE), and the file is not in its cache. Fill it with `hf "
             "download`, or set HF_HOME to a folder that all hosts share.",
         ),
+        "server not running": (
+            r"HTTPS?ConnectionPool\(host='([^'\n]{1,100})', port=(?!(?:80|443)\b)\d{1,5}\)"
+            r"[^\n]{0,400}Connection refused",
+            "No server answered {host} on that port of {1}: start it there before the run, such as vLLM or MLflow, or "
+            "correct its address in the script.",
+        ),
         "download": (
             r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://"
             r"|HTTPS?ConnectionPool[^\n]{0,200}timed out|\('Connection aborted\.'"
@@ -349,7 +355,7 @@ _KNOWN = _table(
             "CUDA_LAUNCH_BLOCKING=1 to see which call.",
         ),
         "spawned process": (
-            r"process \d{1,9} terminated with signal (SIG\w{1,10})",
+            r"process \d{1,9} terminated with signal (SIG(?!TERM|INT|HUP)\w{1,10})",
             "A process that the script started on {host} was ended by {1}. SIGKILL: usually no memory; SIGBUS: "
             "/dev/shm is full; others: native code crashed (env PYTHONFAULTHANDLER=1 shows where).",
         ),
@@ -528,6 +534,19 @@ _KNOWN = _table(
             "A network file system of {host} has lost the file: it was replaced or removed on its server, or the mount "
             "or its server broke. Start again, or remount it.",
         ),
+        "upload to Hugging Face": (
+            r"\b40[13]\b.{0,300}(?:huggingface\.co/api/repos/create|/(?:preupload|commit|xet-write-token)/"
+            r"|\.git/info/lfs/objects/batch)",
+            "The token on {host} cannot write to that repository of Hugging Face: set one with write access (`env: "
+            "{HF_TOKEN: ${env:HF_TOKEN}}`), and a name in your own account or organization (hub_model_id).",
+        ),
+        "model missing": (
+            r"(?:Repo id must be in the form 'repo_name' or 'namespace/repo_name': |Incorrect path_or_model_id: "
+            r"|Can't load (?:the )?(?:tokenizer|configuration|model|image processor|feature extractor) (?:for|of) "
+            r"|Error no file named [^\n]{1,300} found in directory "
+            r"|(?<!\S)(?=\S{1,300} is not a local folder))'?((?:/|\.{1,2}/|~)[^'\s]{0,300}?)(?=\.?(?:['\s]|$))",
+            "{host} has no model in {1}: copy it there, use a folder that all hosts share, or correct its path.",
+        ),
         "no such model": (
             r"(?:Repository|Dataset)NotFoundError|Repository Not Found for url|is not a valid model identifier",
             "Hugging Face has no model or data set of that name, or hides it. Correct the name, or set a token with "
@@ -575,7 +594,7 @@ _KNOWN = _table(
             "[bash, run.sh], or set `launch.run_dir` or `job.sync.to` to a folder on another disk.",
         ),
         "permission": (
-            r"PermissionError|Permission denied(?! \(publickey)|(?<!CUDA error: )(?<!HIP error: )(?<!800 ')"
+            r"Permission denied(?! \(publickey)|(?<!CUDA error: )(?<!HIP error: )(?<!800 ')"
             r"Operation not permitted",
             "Your account on {host} has no permission for that. Check the owner and mode of the path.",
         ),
@@ -725,8 +744,9 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     ):
         return None
     found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", words)
+    found = found or re.search(r"(?:^|[\s'\"])((?:~|\.{0,2})/[^\s'\"]+[^\s'\".])", failure.message)
     path = clean(next((group for group in found.groups() if group), "")) if found else ""
-    where = _where(state, cause, path or "No such file or directory")
+    where = _where(state, cause, path or "No such file or directory") or clean(failure.host)
     lack = "do not have" if ", " in where else "does not have"
     if path and "/" not in path and "in _execute_child" in failure.traceback:
         # Python's message is the same if the working folder is missing.

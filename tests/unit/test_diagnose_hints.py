@@ -425,6 +425,51 @@ MESSAGES = [
         "package of another version",
         "The transformers of node2",
     ),
+    (
+        "NCCL error in: x.cpp:1287, invalid usage, NCCL version 2.17.1\nncclInvalidUsage: This usually reflects "
+        "invalid usage of NCCL library.\nNCCL error in: x.cpp:1287, invalid usage, NCCL version 2.17.1",
+        "NCCL error",
+        "two ranks on one GPU",
+    ),
+    (
+        "HTTPConnectionPool(host='localhost', port=8000): Max retries exceeded with url: /health/ (Caused by "
+        "NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] Connection refused'))",
+        "server not running",
+        "on that port of localhost",
+    ),
+    (
+        "HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /x (Caused by "
+        "NewConnectionError('<x>: Failed to establish a new connection: [Errno 111] Connection refused'))",
+        "download",
+        "HTTPS_PROXY",
+    ),
+    (
+        '403 Forbidden: You don\'t have the rights to create a model under the namespace "a".\nCannot access content '
+        "at: https://huggingface.co/api/repos/create.\nMake sure your token has the correct permissions.",
+        "upload to Hugging Face",
+        "write access",
+    ),
+    (
+        "401 Client Error: Unauthorized for url: https://huggingface.co/api/models/a/b/preupload/main",
+        "upload to Hugging Face",
+        "write access",
+    ),
+    (
+        "Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/w/llama'. Use `repo_type` argument if",
+        "model missing",
+        "node2 has no model in /w/llama: copy",
+    ),
+    (
+        "./out/step-500 is not a local folder and is not a valid model identifier listed on 'https://huggingface.co'",
+        "model missing",
+        "in ./out/step-500: copy",
+    ),
+    (
+        "Error no file named pytorch_model.bin, model.safetensors found in directory /w/llama.",
+        "model missing",
+        "in /w/llama: copy",
+    ),
+    ("a/b is not a local folder and is not a valid model identifier listed on", "no such model", "Correct the name"),
 ]
 
 
@@ -554,6 +599,11 @@ def test_lost_connection_hint_ignores_unrelated_messages(name: str, message: str
          "file not written", "df -h"),
         ("FileExistsError", "[Errno 17] File exists: '/data/out'", "file exists", "node2 already has /data/out"),
         ("FileExistsError", "the output folder is not empty", "", ""),
+        ("FileNotFoundError", "Couldn't find any data file at /data/x.", "file missing", "node2 does not have /data/x"),
+        ("FileNotFoundError", "no shard was found", "file missing", "node2 does not have the file: copy"),
+        ("OSError", "Can't load the configuration of '/w/llama'. If you were trying to load it from", "model missing",
+         "in /w/llama: copy"),
+        ("ValueError", "Can't load image for /x", "", ""),
     ],
 )  # fmt: skip
 def test_what_failed_beside_the_line_that_is_named(name: str, message: str, found: str, words: str) -> None:
@@ -603,6 +653,8 @@ def test_allocator_setting_is_named_as_this_torch_knows_it(name: str) -> None:
         ("urllib.error.HTTPError", "HTTP Error 999: Request denied"),
         ("RuntimeError", "NCCL WARN Cuda failure 800 'operation not permitted'"),  # of a driver's call, not a path
         ("ImportError", "cannot import name 'foo' from 'utils' (/w/utils.py)"),
+        ("torch.multiprocessing.spawn.ProcessExitedException", "process 0 terminated with signal SIGTERM"),
+        ("PermissionError", "Access Denied"),  # of a bucket
     ],
 )
 def test_a_message_of_another_matter_has_no_hint(kind: str, message: str) -> None:

@@ -94,6 +94,16 @@ def test_an_evaluations_train_loss_is_not_the_loss_of_a_step() -> None:
     ]
 
 
+def test_repeated_val_loss_does_not_hide_the_loss() -> None:
+    """NeMo repeats the newest one on every line."""
+    known = Recogniser()
+    line = "Training epoch 0, iteration {0}/149 | lr: 3e-05 | consumed_samples: {0} | global_step: {0}"
+    line += " | reduced_train_loss: 1.25 | train_step_timing in s: 0.5"
+    found = [known.read((line.format(at) + more).encode()) for at, more in ((9, ""), (10, " | val_loss: 4.1"))]
+    assert [(one or {}).get("loss") for one in found] == [1.25, 1.25]
+    assert found[1] and found[1]["val_loss"] == 4.1
+
+
 SEQUENCES = [
     (["Epoch 1: 50/50 loss 2.0", "Epoch 2: 50/50 loss 1.5"], [50, 100]),
     (["[1, 2000] loss: 2.2", "[1, 12000] loss: 1.3", "[2, 2000] loss: 1.2"], [2000, 12000, 14000]),

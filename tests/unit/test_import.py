@@ -642,6 +642,8 @@ STARTS = [
     ("C=$(echo torchrun --nproc_per_node 8 a.py)\nsrun $C --x", "torchrun", "a.py --x"),
     ("srun -N1 --ntasks=1 python get.py\nsrun python a.py", "torchrun", "a.py"),
     ("mpirun -print-rank-map -np 16 -ppn 8 python a.py", "mpirun", "a.py"),
+    ("srun python get.py\nsrun python train.py --x", "torchrun", "train.py --x"),
+    ("torchrun --nproc_per_node 8 a.py -- --x", "torchrun", "a.py --x"),
 ]  # fmt: skip
 
 
@@ -820,6 +822,7 @@ def test_what_fabrics_command_sets_is_set() -> None:
         ("python ./deepy.py train.py -d configs x.yml", "Use sbatch for this script"),
         ("ray start --head\npython -m verl.trainer.main_ppo a=b", "Use sbatch for this script"),
         ("axolotl train c.yml --cloud x.yml", "Omit --cloud and --sweep"),
+        ("axolotl train c.yml --launcher $L", "Write accelerate, torchrun or python"),
         ("fabric run --devices auto a.py", "Write torchrun --nproc-per-node N SCRIPT"),
         ("tune run --nproc_per_node 8 full --config l/8B",
          "(tune cp full recipe.py; tune cp l/8B config.yaml), and write: "
@@ -1088,6 +1091,7 @@ def test_a_shell_script_without_its_first_line_is_recognised() -> None:
     """Half of the public run.sh begin with the command."""
     for text in ("OMP_NUM_THREADS=1 torchrun --nproc_per_node 8 a.py\n", "cd x\naccelerate launch a.py --x 1\n"):
         assert taken(text, hosts=("n1",))[0].job.script == "a.py"
+    assert taken("# Qwen\nX=1 \\\nswift sft --model x\n", "run.sh", hosts=("n1",))[0].job.module == "swift.cli.sft"
     assert "not a file of accelerate" in refused("Python is a language\nof its own\n")
 
 
@@ -1267,7 +1271,10 @@ GUESSES = [
     ("#SBATCH -N2 --gres=gpu:8\nmpirun python a.py", "num_processes: 8 is a guess"),
     ("#SBATCH -N2 --gres=gpu:8\nsrun -n $K python a.py", "num_processes: 8 is a guess"),
     ("#SBATCH -N2 --ntasks-per-gpu=1\nsrun python a.py", "num_processes: 1 is a guess"),
+    ("accelerate launch --config_file x.yaml --num_processes 4 a.py", "the number of hosts (1 is a guess)"),
+    ("colossalai run --hostfile h --nproc_per_node 8 a.py", "the number of hosts (1 is a guess)"),
     # What is no guess.
+    ("accelerate launch --config_file x.yaml --num_machines 1 --num_processes 4 a.py", ""),
     ("#SBATCH -N2 --gres=gpu:8\nsrun python a.py", ""),
     ("#SBATCH -N2-2 --ntasks-per-node=4\nsrun python a.py", ""),
     ("#SBATCH -N2\ntorchrun --nproc_per_node gpu a.py", ""),
@@ -1298,6 +1305,11 @@ def test_a_number_that_is_a_guess_ends_in_exit_code_1(tmp_path: Path, body: str,
     assert isinstance(error, DisttuiError) and error.exit_code == 1
     assert guess in error.what and error.place.startswith(f"{file}:")
     assert error.cure == f"Set {'num_processes' if 'num_processes' in guess else 'slurm.nodes'} in the profile."
+
+
+def test_hosts_in_an_unread_hostfile_are_a_guess() -> None:
+    imported = read_foreign("deepspeed --hostfile=h --num_gpus 8 a.py\n", "file")
+    assert imported.guess and "the number of hosts (1 is a guess)" in imported.guess.what
 
 
 def test_hosts_that_are_given_are_no_guess() -> None:

@@ -80,7 +80,7 @@ _OF_THE_BEST = re.compile(
 )
 # Other phases that have steps: Inference step 10 loss 0.3, [Predict] batch 3 loss 0.2, Sanity check: loss 2.3
 _OF_ANOTHER_PHASE = re.compile(
-    r"(?:(?!loss).){0,120}(?<![\w./=-])(?:infer(?:ence|ring)|predict(?:ion|ing)?|generat(?:e|ing|ion)|benchmark(?:ing)?"
+    r"(?:(?!loss).){0,120}(?<![\w./=-])(?:infer(?:ence|ring)?|predict(?:ion|ing)?|generat(?:e|ing|ion)|benchmark(?:ing)?"
     r"|calibrat(?:e|ion|ing)|sanity(?:[ -]check(?:ing)?)?|profil(?:e|ing)|dry[ -]run|smoke[ -]test)"
     r"(?:[\])|:,]|\s[|:-])?\s{1,4}\[?(?:step|epoch|iter|iteration|batch|loss:|loss=)(?![_/\w])",
     re.IGNORECASE,
@@ -205,13 +205,13 @@ _KEY = re.compile(r"""(['"])([\w./ -]{1,60})(?=['"]\s{0,4}:)""")
 # or a rank before it; a loss before it is the training loss.
 _VALIDATION = re.compile(
     r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)"
-    r"(?: set| results?| metrics| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?[:|]"
+    r"(?: set| results?| metrics| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s{0,8}[:|]"
     r"|\s{1,4}accuracy: \d{1,3}\.\d%, avg loss:"  # PyTorch's first tutorial, below its Test Error:
     r"|ppl: [\d.]{1,30}, loss: [\d.]{1,30}\s{0,4}$"  # DeepSpeed-Chat, below its Evaluating perplexity
     r"|(?:(?!loss).){0,120}(?<![\w./-])"
     r"(?:(?:val|valid|validate|validation|validating|eval|evaluate|evaluation|evaluating|test set|dev set"
     r"|test results?|test metrics)"
-    r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:at |after )?(?:epoch|step|iter|batch(?! size))\b| \(step"
+    r"(?: results?| metrics)?(?:\s{0,8}[]|)]|\s(?:at |after )?(?:epoch|step|iter|batch(?! size))\b| \(step"
     r"|\s\[?\s{0,6}\d{1,12}\s?/\s{0,6}\d"
     r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s|\s[-=*#]{2})"
     r"|(?:val|valid|validation|eval|evaluation)_(?:step|iter|iteration|batch)\b"
@@ -274,9 +274,9 @@ _QUOTED = re.compile(
 )
 _LOSS_OF_STEPS = re.compile(r"['\"]loss['\"]")
 _NAMES = {
-    "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
+    "loss": "loss", "train_loss": "loss", "training_loss": "loss", "total_loss": "loss",
     "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss", "loss_train_total": "loss",
-    "losses_total_loss": "loss", "step_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
+    "losses_total_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
     "avr_loss": "loss", "loss_step": "loss", "loss_total": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
@@ -316,7 +316,7 @@ _SHORTENED = re.compile(r"\b(train|val|valid|eval|dev|test)\. ")
 # A logger's prefix: INFO: [10/100]
 _LEVELS = frozenset(["info", "debug", "warning", "error"])
 # Characters before a name that are not a part of it.
-_BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
+_BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank", "gb", "gib", "mb", "mib"])
 # Values that have decimal places.
 _DECIMALS = frozenset(["lr", "grad_norm", "accuracy", "val_accuracy", "acc1", "val_acc1", "step_time"])
 _TELLING = frozenset(
@@ -415,6 +415,7 @@ def _whole_line(line: str) -> Optional[Record]:
         return found
     if found.keys() <= {"step", "steps"}:
         _unquoted(found, line)
+    settle_loss(found)
     if counted and not counted.group(2):
         found.pop("steps", None)
     if "validate_step" in found:  # torchtitan, whose loggers write before it
@@ -508,8 +509,16 @@ def _loss_of(words: List[str]) -> str:
     return "val_loss" if validates else "_".join([*(parts[-2:] or words), "loss"])
 
 
+def settle_loss(found: Record) -> None:
+    """Rename a loss that is the whole one or a part of it, as in `lm_loss: 2.1, aux_loss: 0.1, loss: 2.2`."""
+    for name in ("lm_loss", "step_loss"):
+        if name in found and "loss" not in found:
+            found["loss"] = found.pop(name)
+
+
 def _name_loss(found: Record) -> None:
     """Rename the mean loss of a line without another loss to the loss; likewise for a validation."""
+    settle_loss(found)
     losses = [(name, set(name.split("_")[:-1])) for name in found if name.endswith("_loss")]
     wholes = [name for name, words in losses if _OF_THE_WHOLE.issuperset(words)]
     if wholes and "loss" not in found:

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import csv
 import re
-from typing import List, Optional, Tuple
+from typing import List, Optional, Set, Tuple
 
-from .patterns import HINTS, LONGEST, Record, Value, canonical, first_epoch, pairs, put, put_losses, recognise
+from .patterns import (
+    HINTS,
+    LONGEST,
+    Record,
+    Value,
+    canonical,
+    first_epoch,
+    pairs,
+    put,
+    put_losses,
+    recognise,
+    settle_loss,
+)
 
 # Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] if the end is not known.
 _BAR = re.compile(
@@ -99,6 +111,7 @@ class Bars:
             title = self._heading
         found = pairs(rest or "")
         put_losses(found, rest or "")
+        settle_loss(found)
         found = found or self._in_title(title) or recognise(line[bar.end() :]) or {}
         found.pop("v_num", None)  # Lightning's log folder number
         trains = any(name.endswith("loss") for name in found)
@@ -233,6 +246,7 @@ class _Table:
                 return None
             if is_number:
                 put(found, name, text.rstrip("%"))
+        settle_loss(found)
         return found if {"step", "epoch"} & found.keys() and any(one.endswith("loss") for one in found) else None
 
 
@@ -350,6 +364,8 @@ class Recogniser:
         self._earlier = 0
         self._logs_loss = False
         """Whether a loss was printed without a validation loss."""
+        self._beside: Set[str] = set()
+        """The names in the newest line of a training loss."""
         self._objects = 0
         """Open objects of a JSON report."""
         self._both = False
@@ -399,9 +415,10 @@ class Recogniser:
                 record["step"] = self._newest
             return record
         if "loss" in record and "val_loss" not in record:
-            self._logs_loss = True
-        elif self._logs_loss and "loss" in record:
-            # An evaluation's mean over other batches (nanoGPT: "step 250: train loss 2.41, val loss 2.50").
+            self._logs_loss, self._beside = True, record.keys() - {"steps"}
+        elif self._logs_loss and "loss" in record and not (len(self._beside) > 4 and self._beside <= record.keys()):
+            # An evaluation's mean over other batches (nanoGPT: "step 250: train loss 2.41, val loss 2.50"), not a
+            # training line that repeats the newest val_loss (NeMo).
             record["eval_train_loss"] = record.pop("loss")
         if "step" not in record and "epoch" not in record and self._bars.step is None:
             self._count_bare(record, text)

@@ -483,12 +483,18 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
             if draft.slurm:
                 draft.slurm["nodes"] = int(least)
             numbers = numbers._replace(nodes=int(least), named=True)
+    file = next((name for name in _NAME_HOSTS.get(command.launcher, ()) if name in command.options), "")
+    if file and not (numbers.named or draft.wanted or draft.listed or "hosts" in draft.guessed):
+        what = f"{shown(command.options[file])} may name more hosts → 1, or those of --host"
+        draft.guess("hosts", command.line, f"{command.launcher} {file}", what)
     return numbers
 
 
 _SPAWNS = re.compile(r"(?:^| )(--num-gpus[ =](?:[2-9]|\d\d)|--multiprocessing-distributed)(?= |$)")
 """Arguments of scripts that start their own processes: those of detectron2 and PyTorch's ImageNet example."""
 _TOTALS = ("accelerate --num-processes", "mpirun -np")
+_NAME_HOSTS = {"accelerate": ("--config-file",), "deepspeed": ("--hostfile", "-H"), "torchrun": ("--hostfile",)}
+"""Launcher → its options for files that may set the number of hosts; colossalai's is among those of torchrun."""
 
 
 def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
@@ -506,7 +512,7 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
     if len(listed) == 1 and 0 not in listed:
         return f"{launcher} --include", str(*listed)
     # Words that only the shell can expand, and files that are not read here, may set it.
-    files = {"accelerate": ("--config-file",), "deepspeed": ("--hostfile", "-H")}.get(launcher, ())
+    files = _NAME_HOSTS.get(launcher, ()) if launcher != "torchrun" else ()
     unknown = any(name in files or unknown_names(name) for name in options)
     unknown = unknown or bool(re.fullmatch(r"\$\{var:\w+\}", command.value))
     default = "" if unknown else "1" if launcher == "torchrun" else "gpu"

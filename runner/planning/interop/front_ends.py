@@ -139,6 +139,8 @@ def _axolotl(words: list[str]) -> Behind:
         return Behind([], why="axolotl starts it elsewhere, or several times", cure="Omit --cloud and --sweep.")
     launcher = _option(own, "--launcher") or "accelerate"
     launcher = "python" if "--no-accelerate" in own else launcher
+    if launcher not in ("accelerate", "torchrun", "python"):
+        return Behind([], why="its launcher is unknown", cure="Write accelerate, torchrun or python as its --launcher.")
     own = [word for word in own if word not in ("--accelerate", "--no-accelerate")]
     if launcher == "accelerate":
         given = [(name, _option(own, name)) for name in _OF_AXOLOTL]

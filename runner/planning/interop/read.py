@@ -107,6 +107,7 @@ _STARTS = re.compile(
     re.MULTILINE,
 )
 """A line that starts a job, which identifies a shell script without `#!`."""
+_SHELL_NAMES = (".sh", ".bash", ".sbatch", ".slurm")
 _ACCELERATE = re.compile(
     r"""^[ \t{]*["']?(?:distributed_type|compute_environment|num_machines|machine_rank)["']?\s*:""", re.MULTILINE
 )
@@ -163,7 +164,7 @@ def read_foreign(
     Raises:
         InputError: The file cannot be used or the options do not fit it; ProfileErrors if lines have errors.
     """
-    found = kind or recognise(text)
+    found = kind or recognise(text) or ("sbatch" if text.strip() and source.endswith(_SHELL_NAMES) else None)
     if found == "profile":
         raise InputError("this is already a profile", "See what it runs: disttui profile plan", place=source)
     if found is None:

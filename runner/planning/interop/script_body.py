@@ -412,6 +412,7 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
     found.launcher, found.options = launcher, options
     if launcher == "mpirun":
         return _started(rest, found)  # a program for each rank, or a launcher that starts the ranks of its host
+    del rest[1 : 1 + (rest[1:2] == ["--"])]  # argparse removes it
     # These launchers run a script, not a program such as python.
     python = kind == "script" and re.fullmatch(r"python[\d.]*", _base(rest[0]))
     started = ("unread", " ".join((launcher, *rest)), ()) if python else (kind, rest[0], tuple(rest[1:]))
@@ -505,6 +506,7 @@ _READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<")
 _MOST_NESTED = 5
 _KINDS = ("module", "script")
 """Kinds of jobs that are certainly a training."""
+_TRAINS = re.compile(r"train|fine_?tun", re.IGNORECASE)
 
 
 class _Step(NamedTuple):
@@ -1159,7 +1161,7 @@ class _Body:
         self._take_uncalled()
         best, job = len(self._steps), None
         if self._jobs:
-            # Prefer commands that start ranks to those that may only prepare.
+            # Prefer commands that start ranks to those that may only prepare, such as python prepare.py.
             job, best = max(
                 self._jobs,
                 key=lambda each: (
@@ -1168,6 +1170,7 @@ class _Body:
                     bool(each[0].srun),
                     each[0].srun.get("-n", each[0].srun.get("--ntasks")) != "1",  # one task only prepares the nodes
                     each[0].kind in _KINDS,
+                    not each[0].why and bool(_TRAINS.search(each[0].value)),
                 ),
             )
             self._leave_folders_after(next(at for at, (each, _) in enumerate(self._jobs) if each is job))
