@@ -361,6 +361,6 @@ def _no_greeting(target: SshTarget, error: Exception, first: bytes) -> HostError
     said = str(cause or "") or (silent if isinstance(cause, TimeoutError) else "connection closed")
     what = f"no SSH handshake with {place}: {clean(said)[:300]}"
     if first and not first.startswith(b"SSH-"):
-        what += f"; the server began with '{clean(first.decode(errors='replace'))}'"
+        what += f"; the server began with '{clean(first.decode(errors='replace')).strip()}'"
     kind = LinkLostError if link_broke(error) else HostError
     return kind(target.name, what, f"Try `{target.command}`; check that this is an SSH server, and not overloaded.")
