@@ -366,7 +366,8 @@ class DisttuiApp(Shell):
         elif now - self._interrupted < self.NOTIFICATION_TIMEOUT:
             self._quit()
         self._interrupted = now
-        self.notify("ctrl+c again or ctrl+q quits disttui, q leaves this screen; runs keep running")
+        kept = "runs keep running, except in a sandbox"
+        self.notify(f"ctrl+c again or ctrl+q quits disttui, q leaves this screen; {kept}")
 
     def watch_theme(self, theme: str) -> None:
         if self.is_running and not self._previewing:

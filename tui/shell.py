@@ -23,7 +23,7 @@ from disttui.tui.terminal import copy
 if TYPE_CHECKING:
     from disttui.runner.api.viewer import Viewer
 
-_COMMAND = re.compile(r"(?m): (disttui .*)$")
+_COMMAND = re.compile(r"(?m): (disttui (?:(?!\. ).)*)$")
 
 
 class Shell(TextualInside):

@@ -179,7 +179,7 @@ def _is_profile(word: str) -> bool:
 
 
 _EPILOG = """\b
-disttui alone opens the app, disttui PROFILE or SCRIPT.py its wizard. To begin:
+disttui opens the app, disttui PROFILE or SCRIPT.py its wizard. To begin:
   disttui run 2node --sandbox        try it on this machine
   disttui probe node1 node2          see what your hosts have
   disttui run 2node.yaml             train; --detach: in the background

@@ -75,7 +75,8 @@ def run(
 
     PROFILE is a file, the name of a saved profile, or with --hosts a Python script: then its folder is sent to the
     hosts, and its arguments are ARGS. Standard output has the ranks' lines, standard error disttui's messages. Ctrl-C
-    stops the run on all hosts, a second Ctrl-C kills it; if the terminal is closed, the run continues.
+    stops the run on all hosts, a second Ctrl-C kills it; if the terminal is closed, the run continues, unless it is in
+    a sandbox.
     """
     from disttui.runner.api.library import named_hosts
     from disttui.runner.profile.library import find

@@ -121,6 +121,8 @@ def spread(pattern: str) -> list[str]:
 
 def _spread(word: str, pattern: str) -> list[str]:
     found = _BRACKETS.search(word)
+    if found is None and word.count(":") > 1:
+        return [word]  # an IPv6 address, perhaps without its closing bracket
     if (found is None and ("[" in word or "]" in word)) or (
         found and re.search("[!^&]", word)
     ):  # operators of ClusterShell's sets

@@ -338,11 +338,12 @@ def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
 def mirror_of(run: KnownRun) -> Iterator[Path]:
     """The folder to mirror a run into: its own, or a temporary one while another viewer on this machine uses that.
 
-    Raises InputError if it cannot be written.
+    Raises InputError if it cannot be written, or was deleted since the run was found.
     """
     with ExitStack() as stack:
         try:
-            private.make_folder(run.folder)
+            if not run.folder.is_dir():
+                raise InputError(f"{short(run.run)} was deleted on this machine: {run.folder} does not exist")
             lock = stack.enter_context(os.fdopen(regular(run.folder / ".viewer", os.O_RDWR | os.O_CREAT)))
             held = _locked(lock.fileno())
             passing, handle = _passing_mirror(run.folder.parent.parent / "mirrors", make=not held)

@@ -7,11 +7,17 @@ import time
 from typing import Any, ClassVar
 
 from paramiko.channel import Channel
-from paramiko.common import MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_EXT_INFO, MSG_USERAUTH_INFO_REQUEST
+from paramiko.common import (
+    CONNECTION_FAILED_CODE,
+    MSG_CHANNEL_DATA,
+    MSG_CHANNEL_EXTENDED_DATA,
+    MSG_EXT_INFO,
+    MSG_USERAUTH_INFO_REQUEST,
+)
 from paramiko.kex_curve25519 import KexCurve25519
 from paramiko.message import Message
 from paramiko.packet import Packetizer
-from paramiko.ssh_exception import SSHException
+from paramiko.ssh_exception import ChannelException, SSHException
 from paramiko.transport import Transport
 
 from disttui.runner.errors import HostError
@@ -130,6 +136,16 @@ class GuardedTransport(Transport):
     def _parse_disconnect(self, message: Message) -> None:
         message.get_int()
         self.farewell = message.get_string().decode(errors="replace")[:300]
+
+    def _parse_channel_open_failure(self, message: Message) -> None:
+        """Keep the server's reason in the exception; paramiko drops it."""
+        number, code, said = message.get_int(), message.get_int(), message.get_string().decode(errors="replace")[:300]
+        with self.lock:
+            kind = CONNECTION_FAILED_CODE.get(code, f"code {code}")
+            self.saved_exception = ChannelException(code, f"{kind}: {said}" if said else kind)
+            if waiting := self.channel_events.pop(number, None):
+                self._channels.delete(number)  # type: ignore[attr-defined]
+                waiting.set()
 
     def _verify_key(self, host_key: bytes, signature: bytes) -> None:
         """Verify the signature, and that key and signature have the agreed type and the key never changes."""

@@ -119,3 +119,11 @@ def unreachable(name: str, place: str, error: OSError, limit: float) -> HostErro
             "Check the network, a VPN, or the address.",
         )
     return HostError(name, what, cure)
+
+
+def unforwarded(name: str, place: str, why: str) -> HostError:
+    """Return the error for a host that its jump host does not connect to; `why` is the jump host's reason."""
+    cure = "Check the address as seen from the jump host."
+    if "prohibited" in why.lower():
+        cure = "Check AllowTcpForwarding and PermitOpen in the sshd_config of the jump host."
+    return HostError(name, f"the jump host cannot reach {place}: {why}", cure)

@@ -24,7 +24,7 @@ from disttui.runner.transport.base import CountedPrompts, Gate, GateEntry, Needs
 from disttui.runner.transport.guarded import GuardedTransport
 from disttui.runner.transport.known_hosts import HostKeyCheck, require_built_in
 from disttui.runner.transport.local import ERRORS_LIMIT
-from disttui.runner.transport.sockets import BUSY_TRIES, dial, link_broke, wait_out
+from disttui.runner.transport.sockets import BUSY_TRIES, dial, link_broke, unforwarded, wait_out
 from disttui.runner.transport.ssh_config import SshTarget, hop_address, resolve
 from disttui.runner.transport.terminal import connect_terminal
 
@@ -303,8 +303,7 @@ class SshConnector:
             )
         except Exception as error:
             said = error.text if isinstance(error, ChannelException) else error
-            what = f"the jump host cannot reach {target.hostname}:{target.port}: {clean(str(said))}"
-            raise HostError(target.name, what, "Check the address as seen from the jump host.") from None
+            raise unforwarded(target.name, f"{target.hostname}:{target.port}", clean(str(said))) from None
 
     def _link(self, connection: socket.socket | Channel, target: SshTarget, turn: GateEntry) -> GuardedTransport:
         try:
@@ -356,8 +355,12 @@ def _spent(future: Future[GuardedTransport]) -> bool:
 
 def _no_greeting(target: SshTarget, error: Exception, first: bytes) -> HostError:
     place = f"{target.hostname}:{target.port}"
-    what = f"no SSH handshake with {place}: {clean(str(error))[:300] or 'connection closed'}"
+    # paramiko's "Error reading SSH protocol banner" runs into the text of the error that it wraps.
+    cause = error.__context__ if str(error).startswith("Error reading SSH protocol banner") else error
+    silent = f"no greeting in {target.connect_timeout or _GREETING_LIMIT:.0f} s"
+    said = str(cause or "") or (silent if isinstance(cause, TimeoutError) else "connection closed")
+    what = f"no SSH handshake with {place}: {clean(said)[:300]}"
     if first and not first.startswith(b"SSH-"):
-        what += f"; the server began with '{clean(first.decode(errors='replace'))}'"
+        what += f"; the server began with '{clean(first.decode(errors='replace')).strip()}'"
     kind = LinkLostError if link_broke(error) else HostError
     return kind(target.name, what, f"Try `{target.command}`; check that this is an SSH server, and not overloaded.")

@@ -247,7 +247,7 @@ _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 _LEFT_TO_SSH = ("ProxyCommand", "KnownHostsCommand", "RevokedHostKeys", "BindInterface")
 _OF_COMMANDS = {"ForkAfterAuthentication": "no", "SessionType": "default", "StdinNull": "no", "Tunnel": "no"}
 """Settings that a command needs. OpenSSH before 8.7 knows two of them, and refuses a command line with the others."""
-_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]*)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<port>\d+))?/?")
+_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>.*)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:@]+))(?::(?P<port>\d+))?/?")
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from disttui.runner.transport.base import (
 )
 from disttui.runner.transport.known_hosts import lookup_name
 from disttui.runner.transport.local import ERRORS_LIMIT, LocalStream, start
-from disttui.runner.transport.sockets import BUSY_TRIES, CONNECT_LIMIT, unreachable, unresolved, wait_out
+from disttui.runner.transport.sockets import BUSY_TRIES, CONNECT_LIMIT, unforwarded, unreachable, unresolved, wait_out
 from disttui.runner.transport.ssh_config import SshTarget, resolve, ssh_words
 from disttui.runner.transport.terminal import lend_terminal
 
@@ -340,21 +340,35 @@ def _failure(target: SshTarget, said: str) -> HostError:
         jump = "jump host: " if target.proxy_jump and "UNKNOWN port" in said[match.end() :] else ""
         what = f"{jump}no SSH handshake with {match['host']}:{match['port']}: no acceptable {_KINDS[match['kind']]}"
         return HostError(name, f"{what}; it offers {clean(match['offer'].strip())}", "Update its SSH server.")
-    if match := re.search(r"Permission denied(?: \(([\w,-]+)\))?", said):
-        accepts = f"; the server accepts {match[1].replace(',', ', ')}" if match[1] else ""
+    if match := re.search(r"(?:(\S+): )?Permission denied(?: \(([\w,-]+)\))?", said):
+        what = f"login as {target.place} refused"
+        if target.proxy_jump and "UNKNOWN port" in said[match.end() :]:
+            what = f"jump host: login as {clean(match[1] or '?')} refused"
+        what += f"; the server accepts {match[2].replace(',', ', ')}" if match[2] else ""
+        if key := re.search(r'^Load key "(.+)": bad permissions', said, re.MULTILINE):
+            what += f"; {clean(key[1])} is not usable: others can read it: chmod 600"
         cure = f"{try_it} A Kerberos ticket may have expired (kinit), an agent may lack the key (ssh-add)."
-        return HostError(name, f"login as {target.place} refused{accepts}", cure)
+        return HostError(name, what, cure)
     if TOO_MANY in said:
         return HostError(name, f"login as {target.place} refused: too many authentication failures", TOO_MANY_CURE)
+    if unconnected := _unconnected(target, said):
+        return unconnected
+    lines = " / ".join(clean(line) for line in said.strip().split("\n")[-3:])
+    kind = LinkLostError if _BROKE.search(said) else HostError
+    return kind(name, f"ssh: {lines or 'ended without output'}", try_it)
+
+
+def _unconnected(target: SshTarget, said: str) -> HostError | None:
+    """Return the error for a host that ssh could not connect to; None if `said` has another error."""
     if match := re.search(r"Could not resolve hostname (\S+?): (.*)", said):
         return unresolved(target, clean(match[1]), "Temporary failure" in match[2])
     if match := re.search(r"connect to host (\S+) port (\d+): (.+)", said):
         limit, why = target.connect_timeout or CONNECT_LIMIT, clean(match[3].strip())
         kinds = {"Connection refused": ConnectionRefusedError(), "Connection timed out": TimeoutError()}
-        return unreachable(name, f"{match[1]}:{match[2]}", kinds.get(why, OSError(0, why)), limit)
-    lines = " / ".join(clean(line) for line in said.strip().split("\n")[-3:])
-    kind = LinkLostError if _BROKE.search(said) else HostError
-    return kind(name, f"ssh: {lines or 'ended without output'}", try_it)
+        return unreachable(target.name, f"{match[1]}:{match[2]}", kinds.get(why, OSError(0, why)), limit)
+    if match := re.search(r"^channel \d+: open failed: (.+)", said, re.MULTILINE):
+        return unforwarded(target.name, f"{target.hostname}:{target.port}", clean(match[1].strip()))
+    return None
 
 
 _LIMIT = 5.0

@@ -389,6 +389,7 @@ async def test_an_unknown_run_is_one_clear_error(tmp_path: Path) -> None:
     app = DisttuiApp({"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}, first=First("run", ("nosuch",)))
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: any("no run 'nosuch'" in seen.message for seen in app._notifications))
+        assert any("→ List runs: disttui ps. If" in seen.message for seen in app._notifications)
 
 
 def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:

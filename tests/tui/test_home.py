@@ -178,6 +178,18 @@ def test_running_a_profile_asks_first(tmp_path: Path, answer: str, launched: boo
     kit.play(tmp_path, run)
 
 
+def test_running_a_profile_with_errors_shows_them(tmp_path: Path) -> None:
+    broken = kit.add_profile(tmp_path, "broken", "disttui: 1\nhosts: []\n")
+
+    async def run(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "has errors" in screen_text(app))
+        await pilot.press("r")
+        await until(pilot, lambda: bool(app.opened) or app.screen.is_modal)
+        assert app.opened == [("wizard", broken, False)]
+
+    kit.play(tmp_path, run)
+
+
 def test_stop_is_offered_only_for_active_runs(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 

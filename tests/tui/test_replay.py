@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from textual.message_pump import MessagePump
 
 from disttui.runner.errors import InputError
 from disttui.runner.render.status import host_words
@@ -80,6 +81,17 @@ def test_the_past_is_what_it_was(example: Path) -> None:
     assert not any(moment.look == "failed" for moment in then.moments)
     step = then.state.metrics["step"]
     assert isinstance(step, int) and 100 < step < 300
+
+
+def test_previous_event_is_reached_while_playing(example: Path) -> None:
+    """The cursor has already left an event when its key is pressed again."""
+    feed = player.ReplayFeed(MessagePump(), example, playing=True)
+    feed._tape = tape = tape_of(example)
+    times = [moment.time for moment in tape.builder.snapshot.moments]
+    at = next(at for at in range(1, len(times)) if times[at] - times[at - 1] > 2 * player.LEFT)
+    feed.seek(times[at] + player.LEFT / 2)
+    feed.to_moment(-1)
+    assert feed._cursor == times[at - 1]
 
 
 def test_a_host_reported_lost_stops_running_in_a_replay(tmp_path: Path) -> None:

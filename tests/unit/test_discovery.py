@@ -104,6 +104,7 @@ def test_typed() -> None:
     assert len(found.problems) == 1 and "'|'" in found.problems[0]
     assert typed_hosts("x[1-99999]").problems == ("'x[1-99999]' is not a range of at most 1,000 hosts",)
     assert len(typed_hosts(" ".join(f"h{n}" for n in range(MOST + 5))).candidates) == MOST
+    assert "expected [IPv6 address]:port" in typed_hosts("[::1:22").problems[0]
 
 
 def test_all_sources(home: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -274,6 +275,15 @@ def test_a_second_viewer_of_one_machine_has_a_mirror_of_its_own(tmp_path: Path) 
         assert not second.exists()
     with mirror_of(made) as third:
         assert third == made.folder
+
+
+def test_a_deleted_run_is_not_created_again(tmp_path: Path) -> None:
+    """Its replay is still open, or another command deleted it in the meantime."""
+    made = kept(tmp_path)
+    shutil.rmtree(made.folder)
+    with pytest.raises(InputError, match="was deleted on this machine"), mirror_of(made):
+        pass
+    assert not made.folder.exists()
 
 
 def test_what_a_killed_viewer_left_is_removed_at_the_next_start(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def test_logs_that_are_followed_show_every_line_once(tmp_path: Path, monkeypatch
     log.write_text("first\n")
     here = KnownHost("here", "local", python=sys.executable)
     run = KnownRun("r-1", tmp_path / "mirror", (here,), {}, str(tmp_path / "runs"), 1.0, "me")
+    run.save()
     control, lines = RunControl(), list[str]()
     with Viewer({}) as viewer:
         for item in logs(viewer, run, follow=True, control=control):

@@ -121,9 +121,10 @@ def unknown_message() -> bytes:
 @pytest.mark.parametrize(
     ("speak", "says"),
     [
-        (flood(b"x" * 4096), r"bytes without an SSH greeting; the server began with 'xxxx"),
+        (say(b""), r"no SSH handshake with \S+:\d+: no greeting in 1 s"),
+        (flood(b"x" * 4096), r"\d: the server sends \d+ bytes without an SSH greeting; the server began with 'xxxx"),
         (flood(b"hello there\r\n"), r"no SSH handshake with .*; the server began with 'hello there"),
-        (drip(b""), r"did not finish in 2 s"),
+        (drip(b""), r"\d: the handshake did not finish in 2 s"),
         (drip(GREETING), r"did not finish in 2 s|no SSH handshake"),
         (four_gigabytes, r"announces a packet of \d{10} bytes"),
         (say(GREETING + kexinit(b"\xff\xfe,\x80")), r"no SSH handshake"),

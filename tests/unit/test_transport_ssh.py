@@ -254,7 +254,12 @@ def test_jump_host_problems(place: Place) -> None:
     blocks += "Host lost\n  ProxyJump nowhere\nHost nowhere\n  HostName no.such.invalid\n"
     blocks += "Host a\n  ProxyJump b\nHost b\n  ProxyJump c\nHost c\n  ProxyJump b\n"
     config = place.write(blocks)
-    with pytest.raises(HostError, match=r"shut: the jump host cannot reach 127\.0\.0\.1:1"):
+    with pytest.raises(HostError, match=r"shut: the jump host cannot reach 127\.0\.0\.1:1") as caught:
+        ask(config, "shut", "true")
+    assert "AllowTcpForwarding" in caught.value.cure
+    free = place.sshd("free")
+    config = place.write(blocks.replace(gate.block("gate"), free.block("gate")))
+    with pytest.raises(HostError, match=r"cannot reach 127\.0\.0\.1:1: Connect failed: Connection refused"):
         ask(config, "shut", "true")
     with pytest.raises(HostError, match=r"lost: jump host nowhere: the name 'no\.such\.invalid' does not resolve"):
         ask(config, "lost", "true")

@@ -171,6 +171,8 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         ("gate", Address("gate")),
         ("me@gate:2222", Address("gate", "me", 2222)),
         ("[::1]:2222", Address("::1", None, 2222)),
+        ("me@corp.example@gate", Address("gate", "me@corp.example")),
+        ("me@corp.example@[::1]:22", Address("::1", "me@corp.example", 22)),
         ("ssh://me@gate:22/", Address("gate", "me", 22)),
     ],
 )

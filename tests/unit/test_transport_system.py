@@ -179,6 +179,27 @@ def test_jump_host_of_the_configuration(place: Place, server: Sshd) -> None:
     assert server.logins == behind.logins == 1
 
 
+def test_problems_of_a_jump_host_are_named(place: Place, server: Sshd) -> None:
+    closed = place.sshd("closed", extra="AllowTcpForwarding no")
+    blocks = server.block("gate") + closed.block("closed") + server.block("alias", "  ProxyJump closed")
+    config = place.write(blocks + "Host shut\n  HostName 127.0.0.1\n  Port 1\n  ProxyJump gate\n")
+    with pytest.raises(HostError, match=r"the jump host cannot reach 127\.0\.0\.1:1: .*Connection refused"):
+        run(config, host="shut")
+    with pytest.raises(HostError, match="administratively prohibited") as caught:
+        run(config)
+    assert "AllowTcpForwarding" in caught.value.cure
+    server.authorized.write_text("")
+    with pytest.raises(HostError, match=r"jump host: login as \S+@127\.0\.0\.1 refused; the server accepts publickey"):
+        run(config, host="shut")
+
+
+def test_key_that_others_can_read_is_named(place: Place, server: Sshd) -> None:
+    config = place.write(server.block("alias"))
+    place.key.chmod(0o644)
+    with pytest.raises(HostError, match=r"refused.*id_ed25519 is not usable: others can read it: chmod 600"):
+        run(config)
+
+
 def test_settings_that_would_break_the_link_are_ignored(place: Place, server: Sshd) -> None:
     marker = place.folder / "ran"
     more = f"  RemoteCommand false\n  RequestTTY force\n  PermitLocalCommand yes\n  LocalCommand touch {marker}\n"

@@ -577,6 +577,8 @@ class HomeScreen(ManagingScreen):
         row = self._row
         if isinstance(row, RunRow):
             await self._run_again(row.run)
+        elif isinstance(row, ProfileRow) and row.problem:
+            self.disttui.router.open_wizard(row.path)  # which shows the errors
         elif isinstance(row, ProfileRow) and await self.disttui.ask(
             f"Run {row.path.stem}?", rows.run_consequence(row), "run"
         ):

@@ -43,6 +43,9 @@ LAST = 1.0
 """Seconds before the end within which the last event counts as the end: the run's own record of its end precedes those
 of its hosts, and in between the run would be shown as running."""
 
+LEFT = 1.0
+"""Seconds of playing after a moment within which it still counts as the cursor's place."""
+
 
 class ReplayLoading(Message):
     """A share (0 to 1) of the run has been fetched or read; `state` is "fetching" or "loading"."""
@@ -250,7 +253,9 @@ class ReplayFeed(Feed):
         times = [moment.time for moment in self._tape.builder.snapshot.moments]
         if times and self._end - times[-1] < LAST:
             times[-1] = self._end
-        at = bisect_right(times, self._cursor + 1e-6) if by > 0 else bisect_left(times, self._cursor - 1e-6) - 1
+        # While playing, the cursor has already left the moment that the last key press went to.
+        before = self._cursor - (LEFT * self._speed if self._playing else 1e-6)
+        at = bisect_right(times, self._cursor + 1e-6) if by > 0 else bisect_left(times, before) - 1
         if 0 <= at < len(times):
             self.seek(times[at])
 
