@@ -383,7 +383,7 @@ def _check_script(profile: Profile, found: Collected) -> None:
     paths = {os.fsdecode(one.path) for one in found.entries}
     # The folder has another name on the hosts, where a path that leaves it does not lead back.
     leaves = os.path.normpath(path).startswith("..")
-    real = path if leaves else os.path.relpath(os.path.realpath(found.folder / path), found.folder)
+    real = path if leaves else os.path.relpath(os.path.realpath(f"{found.folder}/{path}"), found.folder)
     if path in ("", ".") or not {path, real, f"{real}/__main__.py"}.isdisjoint(paths):
         return
     place = f"{found.folder}/{printable(path)}"

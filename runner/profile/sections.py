@@ -194,7 +194,8 @@ class Job(Model):
     """Packages: a local file, such as `requirements.txt`, or a mapping; each host installs them once."""
     setup: Annotated[tuple[f.Prose, ...], f.few(MOST_COMMANDS)] = ()
     """Commands for bash, such as [make], run in `workdir` before the ranks, once per host until they, `env`, the
-    synced code or the environment change; output in `disttui logs`."""
+    synced code or the environment change, or for every run if they make what names its own place, as virtual
+    environments do; output in `disttui logs`."""
 
     @property
     def target(self) -> Target:

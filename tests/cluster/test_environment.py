@@ -42,7 +42,7 @@ def test_hosts_get_the_environment_from_the_viewer_and_reuse_it(user: Callable[.
     }  # fmt: skip
     profile = me.profile(job)
     planned = typed(me, "profile plan", profile)
-    assert "the environment of" in planned and "not known yet" in planned
+    assert "the environment of" in planned and "was not found" in planned
     first = me.run(profile, timeout=240)
     for node in range(2):
         assert re.search(rf"rank {node} torch \S+ aaa 1.0 /root/.cache/disttui/environments/", first.stdout), (

@@ -122,6 +122,18 @@ def test_later_runs_lack_what_it_removed(host: Host) -> None:
     assert (host.code(f"{A}-2") / "was-folder").read_text() == "2\n"
 
 
+def test_later_runs_get_modes(host: Host) -> None:
+    for run, ran in ((f"{A}-1", True), (f"{A}-2", False)):
+        assert host.run(run, ["chmod 700 train.py"]) == {"ran": ran}
+        assert (host.code(run) / "train.py").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("line", ["ln -s $PWD/train.py made", "echo '#!'$PWD/python > made", "echo $PWD > made.pth"])
+def test_what_names_the_copy_of_a_run_is_made_for_each_run(host: Host, line: str) -> None:
+    for run in (f"{A}-1", f"{A}-2"):
+        assert host.run(run, [line]) == {"ran": True}
+
+
 def test_commands_that_write_nothing_run_once_as_well(host: Host) -> None:
     for run, ran in ((f"{A}-1", True), (f"{A}-2", False)):
         assert host.run(run, ["rm train.py"]) == {"ran": ran}

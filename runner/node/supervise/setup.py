@@ -36,7 +36,7 @@ _MOST, _LARGEST, _OLD = 32, LIMIT, 30 * 86400.0
 _GONE = "DISTTUI.gone"
 """File in a result with the paths that the commands removed."""
 
-_Seen = Dict[str, Tuple[int, int, int]]
+_Seen = Dict[str, Tuple[int, int, int, int]]
 
 
 def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetUp:
@@ -137,7 +137,7 @@ def _files(top: str) -> _Seen:
         for name in (*folders, *names):
             path = os.path.join(folder, name)
             seen = os.lstat(path)
-            found[path] = (seen.st_ino, seen.st_size, 0 if name in folders else seen.st_mtime_ns)
+            found[path] = (seen.st_ino, seen.st_mode, seen.st_size, 0 if name in folders else seen.st_mtime_ns)
     return found
 
 
@@ -156,11 +156,24 @@ def _keep(result: str, workdir: str, before: _Seen | None) -> None:
                 tar.add(workdir, ".", recursive=False)  # an archive with only a header cannot be read
             for path, seen in sorted(after.items()):
                 if before is not None and before.get(path) != seen:
+                    if _names_its_place(path, workdir):
+                        return  # it would lead another run to this one's copy: the next start repeats the commands
                     tar.add(path, os.path.relpath(path, workdir), recursive=False)
         os.rename(part, result)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
+
+
+def _names_its_place(path: str, workdir: str) -> bool:
+    """Whether a link, a script of a virtual environment or a .pth file leads to the run's own copy of the code."""
+    if os.path.islink(path):
+        return os.readlink(path).startswith(workdir)
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        begins = file.read(4096)
+    return os.fsencode(workdir) in begins and (begins.startswith(b"#!") or path.endswith(".pth"))
 
 
 def _restore(result: str, workdir: str) -> bool:
