@@ -19,7 +19,7 @@ from disttui.runner.untrusted.records import whole
 
 _RANK = re.compile(r"[0-9]{1,7}")
 _NAME = 200
-"""Longest name and longest text of a metric in characters."""
+"""Longest metric name in characters."""
 _MESSAGE, _TRACEBACK = 4096, 65536
 """Characters of an exception that the rank shim keeps."""
 
@@ -102,7 +102,7 @@ def read_content(file: str, record: Mapping[str, object]) -> Content:
     """Decode a record of a host's file, by the file's name. Raises MalformedRecordError."""
     place = metrics_place(file)
     if place is not None:
-        return MetricsLine(*place, _metrics(record))
+        return MetricsLine(*place, _few(record))
     if file == "events.jsonl":
         return _event(record)
     if file == "telemetry.jsonl":
@@ -133,22 +133,14 @@ def metrics_place(file: str) -> tuple[int, int] | None:
         return None
 
 
-def _metrics(record: Mapping[str, object]) -> Metrics:
-    """The metrics of a record: numbers and short texts, as many as are kept per rank, without overlong names."""
-    numbers = len(record) <= MOST_METRICS and _NUMBERS.issuperset(map(type, record.values()))
-    # All names together are usually shorter than one may be.
-    if numbers and (len("".join(record)) <= _NAME or max(map(len, record)) <= _NAME):
-        return record
-    return dict(islice(((name, value) for name, value in record.items() if _is_metric(name, value)), MOST_METRICS))
+def _few(metrics: Metrics) -> Metrics:
+    """The metrics, reduced to as many names as are kept per rank and without overlong ones.
 
-
-_NUMBERS = frozenset({float, int, bool})
-
-
-def _is_metric(name: str, value: object) -> bool:
-    if isinstance(value, str):
-        return len(value) <= _NAME and len(name) <= _NAME
-    return isinstance(value, float | int) and len(name) <= _NAME
+    Values keep their types: the job of `check --train` writes lists.
+    """
+    if len(metrics) > MOST_METRICS or any(len(name) > _NAME for name in metrics):
+        return dict(islice(((name, value) for name, value in metrics.items() if len(name) <= _NAME), MOST_METRICS))
+    return metrics
 
 
 def _bounded(telemetry: Telemetry) -> Telemetry:

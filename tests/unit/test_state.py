@@ -249,11 +249,11 @@ def test_a_metric_with_an_endless_name_is_left_out() -> None:
     assert set(state.hosts[0].series[1, 0].latest) == {"t", "loss"}
 
 
-@pytest.mark.parametrize("value", [{"a": 1}, [1.0], None, "x" * 5000])
-def test_a_metric_is_a_number_or_a_short_text(value: object) -> None:
-    record = {"t": 1.0, "loss": "nan", "stage": "warm-up", "best": True, "other": value}
+def test_a_record_keeps_the_lists_of_a_measurement() -> None:
+    """`check --train` reads the pairs of ranks and what is wrong from the records of its job."""
+    record = {"t": 1.0, "step": 7, "phase": "done", "wrong_results": ["sum"], "pairs": [[1, 0.05, 1e9, 0.1]]}
     state = fold(begin("r", ("a",), (1,)), 0, "attempt-1/rank-0.metrics.jsonl", record)
-    assert set(state.hosts[0].series[1, 0].latest) == {"t", "loss", "stage", "best"}
+    assert state.hosts[0].series[1, 0].latest == record
 
 
 @pytest.mark.parametrize("one_way", [True, False])
