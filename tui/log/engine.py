@@ -158,7 +158,7 @@ class Engine:
 
 
 class Reading:
-    """Keeps the engine's work in line with a view.
+    """Keeps the engine's work in step with a view.
 
     Args:
         tell: Called with reports, in the engine's thread.
