@@ -68,6 +68,17 @@ def here() -> Path:
         return Path.home()
 
 
+def to_send(script: Path) -> tuple[Path, str]:
+    """What `job.sync` sends for a local script, and the script's path in it.
+
+    The current folder if the script lies in it, since imports and data are written for it; else its own folder. Of the
+    home folder, or one above it, only the script.
+    """
+    path, current, home = script.resolve(), here().resolve(), Path.home().resolve()
+    folder = current if path.is_relative_to(current) and not home.is_relative_to(current) else path.parent
+    return path if home.is_relative_to(folder) else folder, str(path.relative_to(folder))
+
+
 def _is_name(part: str) -> bool:
     # Cc: control characters, including NUL; Cs: lone surrogates, which represent bytes that are not UTF-8.
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in part):

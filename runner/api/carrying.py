@@ -119,7 +119,7 @@ def collect_code(
     folder: Path | None = None,
     tell: Callable[[str], None] = ignore,
 ) -> RunCode | None:
-    """The folder that a profile sends, as it is now; None without `job.sync`.
+    """The folder or file that a profile sends, as it is now; None without `job.sync`.
 
     Args:
         folder: In place of the profile's.
@@ -132,14 +132,15 @@ def collect_code(
     if profile.job.sync is None or source is None:
         return None
     sync = profile.job.sync
+    above, single = (source.parent, source.name) if source.is_file() else (source, "")
     with ThreadPoolExecutor(1, "git") as pool:
-        git = pool.submit(git_state, source)
-        wanted = Wanted(source, sync.exclude, sync.include, sync.max)
+        git = pool.submit(git_state, above)
+        wanted = Wanted(above, sync.exclude, sync.include, sync.max, only=single)
         found = collect(wanted, code_store(environ), user_folder("cache", environ) / "sync", tell)
     _check_script(profile, found)
     return RunCode(
-        found.folder, found.sha256, found.manifest, len(found.entries), found.size, found.omitted, git.result(),
-        new=found.new, pointers=found.pointers,
+        found.folder / single, found.sha256, found.manifest, len(found.entries), found.size, found.omitted,
+        git.result(), new=found.new, pointers=found.pointers,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from disttui.runner.errors import InputError
 from disttui.runner.formatting import when
 from disttui.runner.hosts.discovery import spread, typed_hosts, words_of
 from disttui.runner.library.git import Repository, Signature, is_ours_alone
-from disttui.runner.paths import here
+from disttui.runner.paths import to_send
 from disttui.runner.planning import bytegpt
 from disttui.runner.profile import consent
 from disttui.runner.profile.effects import bounded, difference
@@ -111,15 +111,9 @@ def named_hosts(text: str) -> list[str]:
 
 
 def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:
-    """The section `job` of a profile for a local script, whose folder each run sends to every host.
-
-    That is the current folder where the script lies in it, since imports and data are written for it; else its own.
-    """
-    path = script.resolve()
-    current = here().resolve()
-    whole = Path.home().resolve().is_relative_to(current)  # the home folder, or one above it
-    folder = current if path.is_relative_to(current) and not whole else path.parent
-    job: dict[str, object] = {"script": str(path.relative_to(folder)), "sync": str(folder)}
+    """The section `job` of a profile for a local script, which each run sends to every host."""
+    sent, name = to_send(script)
+    job: dict[str, object] = {"script": name, "sync": str(sent)}
     return {**job, "args": list(args)} if args else job
 
 

@@ -16,7 +16,7 @@ from disttui.runner import private
 from disttui.runner.errors import near
 from disttui.runner.formatting import amount, gibibytes
 from disttui.runner.hosts.facts import HostFacts, Interpreter
-from disttui.runner.paths import expanded, here
+from disttui.runner.paths import expanded, here, to_send
 from disttui.runner.planning import bytegpt, network
 from disttui.runner.planning.interop.from_deepspeed import values
 from disttui.runner.planning.interpreter import find_python, has_environment, in_sandbox, release
@@ -365,27 +365,23 @@ def _where_is(profile: Profile, host: HostPlan) -> str:
     script = here() / profile.job.target.value
     if not script.is_file():
         return "Copy it there, or correct `job.script` or `job.workdir`"
-    if Path(profile.job.target.value).is_absolute() or _at_home():
-        return _is_here(profile, host, f"`job.sync: {script.parent}` and `job.script: {script.name}`")
-    return _is_here(profile, host, f"`job.sync: {here()}`")
+    sent, name = to_send(script)
+    keys = f"`job.sync: {sent}`" + (f" and `job.script: {name}`" if name != profile.job.target.value else "")
+    return _is_here(profile, host, keys)
 
 
 def _is_here(profile: Profile, host: HostPlan, keys: str) -> str:
-    """Return the cure for what a host lacks but this machine has; setting `keys` sends its folder to the host."""
+    """Return the cure for what a host lacks but this machine has; setting `keys` sends it to the host."""
     if profile.hosts[host.node_rank].endpoint.is_local:
         return f"It is here: set `job.workdir: {here()}` in the profile"
-    return f"It is on this machine: set {keys} to send its folder, or correct `job.workdir`"
+    return f"It is on this machine: set {keys} to send it, or correct `job.workdir`"
 
 
 def _module_is_here(name: str) -> bool:
-    """Whether a module or a package that can be run exists below the current folder."""
+    """Whether a module or a package that can be run exists below the current folder, and that can be sent."""
     place = Path(*name.split("."))
-    return place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
-
-
-def _at_home() -> bool:
-    """Whether the current folder is too large to be sent, being the home folder or above it."""
-    return Path.home().is_relative_to(here())
+    runs = place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
+    return runs and not Path.home().is_relative_to(here())
 
 
 def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
@@ -411,7 +407,7 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
         level: Level = "warning" if "." in missing else "error"
         what = f"{host.python}{after} has no module {missing}"
         cure = "Install it, or correct `job.module` or `job.workdir`"
-        if profile.job.target.kind == "module" and _module_is_here(profile.job.target.value) and not _at_home():
+        if profile.job.target.kind == "module" and _module_is_here(profile.job.target.value):
             cure = _is_here(profile, host, f"`job.sync: {here()}`")
         yield Finding(level, host.name, what, cure)
 

@@ -514,7 +514,8 @@ def _checked(folder: Path) -> Path:
         raise InputError(f"cannot be read: {why}", cure, place=str(folder)) from None
     if home.is_relative_to(real):
         what = "job.sync would send your whole home folder" if real == home else "job.sync would send this whole disk"
-        raise InputError(what, "Put your code into a separate folder, and name that.", place=str(real))
+        cure = "Put your code into a separate folder and name that, or name a single file."
+        raise InputError(what, cure, place=str(real))
     return real
 
 

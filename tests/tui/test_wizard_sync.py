@@ -52,7 +52,8 @@ def test_a_script_on_the_hosts_is_left_there(project: Path, monkeypatch: pytest.
     there = Draft({"hosts": ["node1"], "job": {"script": "", "workdir": "~/x"}})
     assert "sync" not in job(_put(there, "script", "train.py"))
     monkeypatch.setenv("HOME", str(project))
-    assert "sync" not in job(_put(draft, "script", "train.py")), "a whole home is never sent"
+    alone = {"script": "train.py", "sync": str(project / "train.py")}
+    assert job(_put(draft, "script", "train.py")) == alone, "a whole home is never sent"
 
 
 def test_script_given_to_the_command_is_the_job(project: Path, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     (seen,) = planned(missing, hosts=[{"host": "local"}], job=job).found("error")
     assert seen.endswith(f"does not exist → It is here: set `job.workdir: {tmp_path}` in the profile"), seen
     (seen,) = planned(missing, job=job).found("error")
-    cure = f"→ It is on this machine: set `job.sync: {tmp_path}` to send its folder, or correct `job.workdir`"
+    cure = f"→ It is on this machine: set `job.sync: {tmp_path}` to send it, or correct `job.workdir`"
     assert seen.endswith(cure), seen
     monkeypatch.chdir("/")
     (seen,) = planned(missing, job=job).found("error")
@@ -147,9 +147,9 @@ def test_proposed_sync_makes_a_missing_script_or_module_found(tmp_path: Path, mo
         (seen,) = planned(there, hosts=[of_host], job=job).found("error")
         return seen.partition(" → ")[2]
 
-    sends = f"It is on this machine: set `job.sync: {tmp_path}` to send its folder, or correct `job.workdir`"
+    sends = f"It is on this machine: set `job.sync: {tmp_path}` to send it, or correct `job.workdir`"
     assert cure(missing, {"script": "src/train.py"}) == sends, "the script starts at the folder that is sent"
-    both = f"set `job.sync: {tmp_path}/src` and `job.script: train.py` to send"
+    both = f"set `job.sync: {tmp_path}` and `job.script: src/train.py` to send"
     assert both in cure(missing, {"script": f"{tmp_path}/src/train.py"})
     lacks = changed(facts("cpu_desk"), "needs", module="pkg")
     assert cure(lacks, {"module": "pkg.train"}) == cure(lacks, {"module": "made"}) == sends
@@ -157,7 +157,10 @@ def test_proposed_sync_makes_a_missing_script_or_module_found(tmp_path: Path, mo
     assert local == f"It is here: set `job.workdir: {tmp_path}` in the profile"
     assert cure(lacks, {"module": "other"}) == "Install it, or correct `job.module` or `job.workdir`"
     monkeypatch.setenv("HOME", str(tmp_path))
+    both = f"set `job.sync: {tmp_path}/src` and `job.script: train.py` to send"
     assert both in cure(missing, {"script": "src/train.py"}), "a whole home is not sent"
+    (tmp_path / "train.py").touch()
+    assert f"`job.sync: {tmp_path}/train.py` to" in cure(missing, {"script": "train.py"})
     assert "job.sync" not in cure(lacks, {"module": "pkg.train"})
 
 

@@ -297,6 +297,9 @@ def test_script_becomes_a_profile_that_sends_its_folder(tmp_path: Path, monkeypa
         assert list(made.job.args) == ["--lr", "1e-3", "--seed", "3"]
         assert made.sync_source == folder.resolve()
         assert [host.label() for host in made.hosts] == ["box1", "alice@box2"]
+    (tmp_path / "train.py").touch()
+    made = script_profile(tmp_path / "train.py", ["box1"])
+    assert (made.sync_source, made.job.script) == ((tmp_path / "train.py").resolve(), "train.py"), "not the whole home"
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

@@ -36,6 +36,7 @@ from disttui.runner.profile.effects import effect_lines
 from disttui.runner.profile.load import load, parse
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.schema import Profile
+from disttui.runner.protocol import tree
 from disttui.runner.runs.notes import Provenance, load_provenance
 from disttui.runner.runs.registry import KnownRun, keep
 from disttui.runner.sync import collect as collecting
@@ -136,6 +137,17 @@ def test_a_script_that_is_not_sent_is_an_error(folder: Path) -> None:
         collect_code(load(folder / "mine.yaml"))
     (folder / "mine.yaml").write_text(profile("{from: .}", script="/opt/train.py"))
     assert collect_code(load(folder / "mine.yaml")), "this one lies on the hosts"
+
+
+def test_a_single_file_is_sent_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder))  # the folder itself cannot be sent
+    (folder / "other.py").touch()
+    (folder / "mine.yaml").write_text(profile("train.py"))
+    _, code = collected(folder / "mine.yaml")
+    assert [one.path for one in tree.decode(code.manifest)] == [b"train.py"]
+    assert code.lines() == [f"code: 1 file, 9B, from {folder}/train.py"]
+    known = started(folder / "mine.yaml", "mine-1")
+    assert recorded_code(known).sha256 == code.sha256
 
 
 def test_a_script_may_be_named_through_links_and_dots(folder: Path) -> None:

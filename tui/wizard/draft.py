@@ -17,7 +17,7 @@ from disttui.runner.errors import DisttuiError
 from disttui.runner.hosts.discovery import Discovered
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.hosts.link import Link
-from disttui.runner.paths import here
+from disttui.runner.paths import to_send
 from disttui.runner.planning.preflight import Finding
 from disttui.runner.profile.fields import slug
 from disttui.runner.profile.library import library_of
@@ -126,19 +126,25 @@ class Draft:
     def with_job(self, kind: str, value: Any, args: Sequence[str] | None = None) -> Draft:
         """Set what to run and its arguments (None to keep them); folder and environment stay.
 
-        For a script in the current folder, that folder is sent to the hosts unless the draft has a folder on them.
+        A script in the current folder is sent to the hosts unless the draft has a folder on them.
         """
         job = {key: inner for key, inner in self.data.get("job", {}).items() if key not in JOB_KINDS}
         if args is not None:
             job["args"] = list(args)
         if kind == "command" or not job.get("args"):
             job.pop("args", None)
-        sent = str(here())
-        if kind == "script" and _is_here(str(value)) and not job.get("workdir"):
-            job.setdefault("sync", sent)
-        elif job.get("sync") == sent:
-            del job["sync"]
-        return self.put(("job",), {kind: value, **job}).without_idle()
+        if job.get("sync") == self.sent:
+            job.pop("sync", None)
+        draft = self.put(("job",), {kind: value, **job})
+        if draft.sent and not job.get("workdir"):
+            draft = draft.put(("job", "sync"), job.get("sync", draft.sent))
+        return draft.without_idle()
+
+    @property
+    def sent(self) -> str | None:
+        """The `job.sync` that sends the draft's script, if that is given relative to the current folder and there."""
+        script = str(self.data.get("job", {}).get("script", ""))
+        return str(to_send(Path(script))[0]) if script[:1] not in ("", "/", "~") and Path(script).is_file() else None
 
     def without_idle(self) -> Draft:
         """Remove settings that do not apply to the job, because no step shows them."""
@@ -151,12 +157,6 @@ class Draft:
         """Set one value; None or an empty value removes the key."""
         draft = replace(self, data=_put(self.data, path, value), **changes)
         return draft if draft.named else replace(draft, data={**draft.data, "name": _name(draft.data)})
-
-
-def _is_here(script: str) -> bool:
-    """Whether a script is in the current folder, and that is neither the home folder nor above it."""
-    current = here()
-    return script[:1] not in ("", "/", "~") and not Path.home().is_relative_to(current) and Path(script).is_file()
 
 
 @dataclass(frozen=True)

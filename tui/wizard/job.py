@@ -15,7 +15,6 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from disttui.runner.errors import DisttuiError
-from disttui.runner.paths import here
 from disttui.runner.text import clean, is_clean
 from disttui.tui.keys import MOVE, OPEN, bind
 from disttui.tui.widgets.choices import Cycle
@@ -210,7 +209,7 @@ class JobStep(Step):
             lines.append(Point("  ".join(names[:30]) + (" …" if more or len(names) > 30 else ""), "$foreground"))
         job = self.draft.data.get("job", {})
         if key == "script" and isinstance(job.get("sync"), str):
-            lines.append(f"The folder {clean(job['sync'])} is sent to the hosts (job.sync).")
+            lines.append(f"{clean(job['sync'])} is sent to the hosts (job.sync).")
         # A line that has just appeared is empty; this is reported only when the user leaves the step.
         begun = all(job[kind] for kind in JOB_KINDS if kind in job)
         flaws = [*self._flaw.values(), *(self.draft.problems if begun else ())]
@@ -256,7 +255,7 @@ def _put(draft: Draft, key: str, text: str) -> Draft:
         return draft.put(("job", "env"), {name: value for name, _, value in given})
     if key == "restarts":
         return draft.put(("launch", "restarts"), int(stripped) if stripped.isdecimal() else stripped or None)
-    if key == "workdir" and stripped and draft.data.get("job", {}).get("sync") == str(here()):
+    if key == "workdir" and stripped and draft.data.get("job", {}).get("sync") == draft.sent:
         draft = draft.put(("job", "sync"), None)
     path = ("job", "workdir") if key == "workdir" else (key,)
     return draft.put(path, None if stripped == "auto" else stripped)
