@@ -163,7 +163,7 @@ class DisttuiApp(Shell):
         bind("app.help", "question_mark,f1", "help", "help", "this screen's keys, explained", group=APP),
         bind("app.palette", "ctrl+p", "command_palette", "palette", "find a run, profile, host or action", group=APP),
         bind("app.answer", "ctrl+o", "answer", "answer", "answer a host's question", group=OPEN, priority=True),
-        bind("app.quit", "ctrl+q", "quit", "quit", "quit disttui; runs keep running", group=APP, show=False,
+        bind("app.quit", "ctrl+q", "quit", "quit", "quit; runs continue, except in a sandbox", group=APP, show=False,
              priority=True),
         bind("app.suspend", "ctrl+z", "suspend_process", "suspend", "back to the shell; fg returns", group=APP,
              show=False),

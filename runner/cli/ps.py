@@ -18,7 +18,14 @@ from disttui.runner.runs.summary import STATES
 
 @click.command(epilog=example("disttui ps --state running --user alice", "disttui ps --host box1 --json"))
 @click.option("--name", default="", metavar="TEXT", help="Only runs of profiles whose name contains this.")
-@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only runs in this state.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="STATE",
+    type=click.Choice(STATES),
+    help=f"Only runs in this state: {', '.join(STATES)}.",
+)
 @click.option("--sweep", metavar="SWEEP", help="Only runs of this sweep.")
 @click.option("--user", default="", metavar="USER", help="Only runs that this user started.")
 @click.option("--since", metavar="WHEN", help="Only runs started since: 90s, 10m, 2h, 3d ago, or a date.")

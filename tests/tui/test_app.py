@@ -45,7 +45,7 @@ def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
         await pilot.pause()
         assert_snapshot(app, "help_home_100x70")
         text = screen_text(app)
-        for words in ("describe hosts and job in the wizard", "quit disttui; runs keep running", "last row"):
+        for words in ("describe hosts and job in the wizard", "quit; runs continue, except in a sandbox", "last row"):
             assert words in text
         await pilot.press("escape")
         await pilot.pause()
@@ -84,7 +84,7 @@ def test_the_palette_offers_nothing_twice(tmp_path: Path) -> None:
                 (one.title, one.help.rpartition("  ")[2].casefold()) for one in PaletteProvider(app.screen)._actions()
             ]
             assert len({*offered}) == len(offered)
-            assert ("Quit", "quit disttui; runs keep running") in offered
+            assert ("Quit", "quit; runs continue, except in a sandbox") in offered
             app.router.open_replay("example")
 
     kit.play(tmp_path, look, app=DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache")))

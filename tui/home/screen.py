@@ -142,7 +142,7 @@ class HomeScreen(ManagingScreen):
         bind("home.runs", "1", "show_pane('runs')", "runs", group=MOVE, show=False),
         bind("home.profiles", "2", "show_pane('profiles')", "profiles", group=MOVE, show=False),
         bind("home.hosts", "3", "show_pane('hosts')", "hosts", group=MOVE, show=False),
-        bind("home.quit", "q", "app.quit", "quit", "quit disttui; runs keep running", group=APP),
+        bind("home.quit", "q", "app.quit", "quit", "quit; runs continue, except in a sandbox", group=APP),
         bind("home.clear", "escape", "clear", "clear", "clear the filter, then the marks", group=VIEW, show=False),
     ]  # fmt: skip
     DEFAULT_CSS = """
