@@ -32,19 +32,34 @@ from disttui.runner.formatting import figure, table
 from disttui.runner.ids import short
 from disttui.runner.text import clean, quote
 
+_OF_LAUNCHERS = {
+    "nproc-per-node nproc np n num-gpus num-processes": "Set the number per host: --set num_processes=2",
+    "nnodes num-nodes num-machines host H standalone": "Name the hosts: --hosts box1,box2, or --hosts local",
+    "node-rank machine-rank": "Start it once, here: disttui numbers the hosts in the order of --hosts",
+    "hostfile machinefile config-file": "Make a profile of the file: disttui profile import FILE",
+    "master-addr main-process-ip rdzv-endpoint": "disttui finds it, or set it: --set launch.master=ADDRESS",
+    "master-port main-process-port": "disttui finds a free one, or set some: --set launch.ports=29500-29599",
+    "max-restarts": "Set it: --set launch.restarts=3",
+}
+"""What to use in place of options of torchrun, accelerate, mpirun and deepspeed."""
+
 
 class _WithArguments(click.Command):
-    """A command that says where the arguments of a script belong."""
+    """A command that says what to use in place of a launcher's options, and where those of a script belong."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as any command. Raises InputError for an option of the script among its own."""
+        """Parse as any command. Raises InputError for an option of a launcher or of the script."""
         given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if not any(word.endswith(".py") for word in given):
+            name = error.option_name.lstrip("-").replace("_", "-")
+            cure = next((use for names, use in _OF_LAUNCHERS.items() if name in names.split()), "")
+            if not cure and not any(word.endswith(".py") for word in given):
                 raise
-            cure = f"Put the script's options after --: disttui run train.py --hosts box1 -- {error.option_name} …"
+            cure = cure or (
+                f"Put the script's options after --: disttui run train.py --hosts box1 -- {error.option_name} …"
+            )
             raise InputError(f"{error.option_name} is not an option of disttui run", cure) from None
 
 
@@ -102,9 +117,13 @@ def run(
 
 
 def _refuse_code(path: Path) -> None:
-    """Raise InputError for code other than Python, which would be read as a profile."""
+    """Raise InputError for code other than Python, which would be read as a profile, and for a launcher's name."""
     from disttui.runner.profile.library import named
 
+    starters = ("python", "python3", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
+    if str(path) in starters and not named(str(path)) and not path.exists():
+        cure = "disttui starts it: disttui run train.py --hosts box1,box2 -- ARGS"
+        raise InputError(f"{path.name} is a program that starts scripts, not a profile", cure)
     scripts: list[Path] = []
     with suppress(OSError):  # a name that is too long
         scripts = sorted(path.glob("*.py")) if path.is_dir() and not named(str(path)) else []

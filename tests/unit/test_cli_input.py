@@ -60,6 +60,15 @@ WRONG = [
         "run train.py --hosts a --lr 3",
         "--lr is not an option of disttui run\n  → Put the script's options after --: disttui run train.py",
     ),
+    (
+        "run train.py --hosts a --nproc_per_node=2",
+        "--nproc_per_node is not an option of disttui run\n  → Set the number per host: --set num_processes=2",
+    ),
+    ("run mine.yaml --max-restarts 3", "--max-restarts is not an option of disttui run\n  → Set it: --set launch.res"),
+    (
+        "run --hosts a torchrun train.py",
+        "torchrun is a program that starts scripts, not a profile\n  → disttui starts it",
+    ),
     ("run code --hosts a", "code is a folder\n  → Name the script in it: disttui run code/train.py --hosts box1"),
     (
         "run a.ipynb --hosts a",
