@@ -132,14 +132,15 @@ def collect_code(
     if profile.job.sync is None or source is None:
         return None
     sync = profile.job.sync
-    above, single = (source.parent, source.name) if source.is_file() else (source, "")
+    file = source.resolve() if source.is_file() else None
+    above = file.parent if file else source
     with ThreadPoolExecutor(1, "git") as pool:
         git = pool.submit(git_state, above)
-        wanted = Wanted(above, sync.exclude, sync.include, sync.max, only=single)
+        wanted = Wanted(above, sync.exclude, sync.include, sync.max, only=file.name if file else "")
         found = collect(wanted, code_store(environ), user_folder("cache", environ) / "sync", tell)
     _check_script(profile, found)
     return RunCode(
-        found.folder / single, found.sha256, found.manifest, len(found.entries), found.size, found.omitted,
+        file or found.folder, found.sha256, found.manifest, len(found.entries), found.size, found.omitted,
         git.result(), new=found.new, pointers=found.pointers,
     )  # fmt: skip
 
