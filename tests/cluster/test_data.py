@@ -131,8 +131,8 @@ def test_an_address_is_fetched_by_one_host_and_checked(user: Callable[..., User]
         assert asked == ["/tokens.bin"], "one host asks, once"
         wrong = me.profile({"script": str(me.script(_TRAIN))}, data=[{**one, "sha256": "0" * 64}])
         failed = typed(me, "run", wrong, code=3)
-        for host in me.cluster.hosts:
-            assert f"{host.name}: data ~/data/tokens.bin from {address}/tokens.bin: its SHA-256 is" in failed
+        both = ", ".join(host.name for host in me.cluster.hosts)
+        assert f"{both}: data ~/data/tokens.bin from {address}/tokens.bin: its SHA-256 is" in failed
         assert lines(failed) == set()
         assert (me.cluster[0].home / "data/tokens.bin").read_bytes() == content
     gone = me.profile({"script": str(me.script(_TRAIN))}, data=[{**one, "to": "~/data/other.bin"}])
