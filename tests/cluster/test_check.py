@@ -234,7 +234,9 @@ def test_a_host_with_a_cpu_quota_is_named(user: Make) -> None:
     finally:
         over.set()
         limiting.join()
-        quota.rmdir()
+        while quota.exists():  # the kernel removes ended processes from it a moment later
+            with contextlib.suppress(OSError):
+                quota.rmdir()
     assert ["node2"] in [one["hosts"] for one in found["train.compute"]]
 
 

@@ -159,7 +159,7 @@ def test_a_hang_of_a_foreign_script(user: Callable[..., User]) -> None:
     _stop(running)
     for after in (running.stderr, _diagnose(me)):
         assert re.search(f"(?<!when )it stalled: {pattern}", after), after
-    said = _diagnose(me).partition("while it was running:")[2]
+    said = _diagnose(me).partition("while it was running, at ")[2]
     assert re.search(pattern, said) and "data.py:5 load_batch" in said, "what the ranks did is kept with the run"
 
 
