@@ -15,9 +15,9 @@ app that screens may use, as `self.disttui`.
         def on_mount(self) -> None:
             self.header.show("top", ["3 hosts"], state="running", right="00:12:31")
 
-**Styles** come only from `tui.theme`: `state_words("running")` for text; for strips `component` of a `Drawn`, with its
-COMPONENT_CLASSES and the names in `COLOURS`; in CSS the variables $muted, $rule, $selected, $selected-text,
-$state-running and so on, in addition to Textual's. Screens get the classes -narrow (under 80 columns), -normal, -wide
+**Styles** come only from `tui.theme`: `state_words("running")` for text; for strips `component` of a `Drawn`, with the
+names in `COLOURS`; in CSS the variables $muted, $rule, $selected, $selected-text, $state-running and so on, in addition
+to Textual's. Screens get the classes -narrow (under 80 columns), -normal, -wide
 (from 160) and -short (under 24 rows), -medium, -tall (from 40). Use `disttui.tui.widgets.table.Table` for rows.
 
 Text from a host, a file or the user is never parsed as markup: clean it, then build `Content`.

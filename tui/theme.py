@@ -60,9 +60,13 @@ COLOURS: Mapping[str, str] = {
     **{look.css: f"state-{kind}" for kind, look in LOOKS.items()},
     **{f"ramp--{step}": f"ramp-{step}" for step in range(RAMP)},
     **{f"series--{index}": f"series-{index}" for index in range(SERIES)},
+    **{name: name for name in ("muted", "faint", "rule", "accent")},
+    "selected": "selected-text",
+    "strong": "",
 }
-"""Component class → theme variable: states, the ramp from a low (blue) to a high (orange) load or deviation, and series
-for the lines of a chart. `Drawn.component` accepts these in addition to the widget's COMPONENT_CLASSES."""
+"""Name of a style → theme variable: states, the ramp from a low (blue) to a high (orange) load or deviation, series for
+the lines of a chart, and less or more important text. `Drawn.component` accepts these in addition to the widget's
+COMPONENT_CLASSES; "selected" also has a background, and "strong" is only bold."""
 LOUD = frozenset(f"state--{kind}" for kind in ("failed", "slow", "unseen"))
 """States that are drawn like text on terminals without colours: orange would become a darker grey, and the most
 important states the least visible."""

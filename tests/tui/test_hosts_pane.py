@@ -51,7 +51,7 @@ async def test_figures_of_an_unseen_host_are_dim_and_show_their_age(tmp_path: Pa
         pane.show(moment)
         await pilot.pause()
         assert re.search(r"ada .* 50 % .* now\n", text()) and re.search(r"bob .* 50 % .* 2:05 ago\n", text())
-        quiet = pane.component("rows--quiet")
+        quiet = pane.component("muted")
         loads = [next(part for part in strip if part.text.strip() == "50 %") for strip in pane.draw(100, 5)[1:]]
         assert [load.style == quiet for load in loads] == [False, True]
 

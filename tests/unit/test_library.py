@@ -219,8 +219,8 @@ def test_app_lists_profiles_in_lookup_order(listed: dict[str, Path]) -> None:
     assert "out" not in [row.name for row in found] and str(listed["team1"] / "out.yaml") not in {
         row.key for row in shown
     }
-    assert shown[0].cells[0] == "a" and shown[1].cells[0] == [("own/a", "table--muted")]
-    assert shown[1].cells[-1] == [("shadowed by two/a", "table--muted")]
+    assert shown[0].cells[0] == "a" and shown[1].cells[0] == [("own/a", "muted")]
+    assert shown[1].cells[-1] == [("shadowed by two/a", "muted")]
 
 
 def test_app_rows_open_their_own_profile_and_name_it(listed: dict[str, Path]) -> None:

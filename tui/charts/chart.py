@@ -26,7 +26,7 @@ BAND = LINES
 BESIDE = LINES + 1
 MARK = LINES + 2
 MARKED = LINES + 3
-_QUIET = {BAND: "chart--band", MARK: "chart--axis", MARKED: "chart--label"}
+_QUIET = {BAND: "faint", MARK: "rule", MARKED: "muted"}
 LABELS = 10
 """Cells to the left of the axis."""
 
@@ -62,14 +62,6 @@ class Chart(Drawn):
     can_focus = True
     FOOTER_KEYS: ClassVar[int] = 1
     """Number of its keys that the footer shows before those of the screen."""
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"chart--axis", "chart--band", "chart--label"}
-    DEFAULT_CSS = """
-    Chart {
-        & > .chart--axis { color: $rule; }
-        & > .chart--band { color: $faint; }
-        & > .chart--label { color: $muted; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("chart.pick", "c,enter", "pick", "pick", "choose what this chart shows", group=VIEW),
         bind("chart.next", "right_square_bracket", "next(1)", "next", "next metric", group=VIEW, show=False),
@@ -168,7 +160,7 @@ class Chart(Drawn):
         if snapshot is not None:
             yet = "" if snapshot.state.result is not None else " yet"
             words = f"No numbers{yet}: {stage(snapshot.state)}"
-        quiet = self.component("chart--label")
+        quiet = self.component("muted")
         return [Strip([]), *(line([(text, quiet)]) for text in wrapped([f"  {words}"], max(10, width)))]
 
     def _axis(self, snapshot: Snapshot, room: int) -> TimeAxis:
@@ -223,10 +215,10 @@ class Chart(Drawn):
             words = f"{one.name} {metric.words(value)}" if metric and value is not None else one.name
             more = f"  +{len(lines) - place - 1}" if place < len(lines) - 1 else ""
             if cells(pieces) + cells([words]) + 4 + len(more) > width:
-                pieces.append((f"+{len(lines) - place}", self.component("chart--label")))
+                pieces.append((f"+{len(lines) - place}", self.component("muted")))
                 break
             colour = self._colour(0 if one.number == BAND else one.number)
-            pieces += [("━ ", colour), (f"{words}  ", self.component("chart--label"))]
+            pieces += [("━ ", colour), (f"{words}  ", self.component("muted"))]
         return line(pieces)
 
     def _plot(
@@ -247,7 +239,7 @@ class Chart(Drawn):
         return limits
 
     def _line(self, canvas: Canvas, y: int, tick: str, labels: int) -> Strip:
-        axis, label = self.component("chart--axis"), self.component("chart--label")
+        axis, label = self.component("rule"), self.component("muted")
         pieces: list[Piece] = [(f"{tick:>{labels - 1}} ", label), ("┤" if tick else "│", axis)]
         pieces += [(text, self._colour(number)) for number, text in canvas.pieces(y)]
         return line(pieces)
@@ -270,7 +262,7 @@ class Chart(Drawn):
         now = axis.place(snapshot.now) if snapshot.playback is not None else None
         if now is not None and 0 <= axis.share(now) <= 1:
             ruler[min(room - 1, int(axis.share(now) * room))] = "▲"
-        quiet, label = self.component("chart--axis"), self.component("chart--label")
+        quiet, label = self.component("rule"), self.component("muted")
         before, mark, after = "".join(ruler).partition("▲")
         return [
             line([" " * labels, (f"└{before}", quiet), (mark, label), (after, quiet)]),

@@ -48,15 +48,6 @@ class ComparedRun(NamedTuple):
 class Curves(Drawn):
     """A chart of the losses of all runs, each line with its letter."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"curves--axis", "curves--label", "curves--best"}
-    DEFAULT_CSS = """
-    Curves {
-        & > .curves--axis { color: $rule; }
-        & > .curves--label { color: $muted; }
-        & > .curves--best { text-style: bold; }
-    }
-    """
-
     def __init__(self) -> None:
         super().__init__()
         self._runs: Sequence[ComparedRun] = ()
@@ -75,7 +66,7 @@ class Curves(Drawn):
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Draw the legend, the lines and the axes."""
-        label = self.component("curves--label")
+        label = self.component("muted")
         legend = list(self._legend(width))
         rows, room = height - len(legend) - 2, width - LABELS - 1
         if not any(one.curve.values for one in self._runs):
@@ -108,7 +99,7 @@ class Curves(Drawn):
                 canvas.letter(number, x, column.mean, limits, LETTERS[number])
 
     def _legend(self, width: int) -> Iterator[Strip]:
-        label, best = self.component("curves--label"), min((one.best for one in self._runs), default=0.0)
+        label, best = self.component("muted"), min((one.best for one in self._runs), default=0.0)
         for number, one in enumerate(self._runs):
             colour, curve = self.component(f"series--{number}"), one.curve
             pieces: list[Piece] = [(f" {LETTERS[number]} ━ ", colour), short(one.run.run)]
@@ -120,11 +111,11 @@ class Curves(Drawn):
                 )
                 pieces.append((words, label))
                 if one.best == best and len(self._runs) > 1:
-                    pieces.append(("  best", self.component("curves--best") + colour))
+                    pieces.append(("  best", self.component("strong") + colour))
             yield line(pieces)
 
     def _row(self, canvas: Canvas, y: int, tick: str) -> Strip:
-        axis, label = self.component("curves--axis"), self.component("curves--label")
+        axis, label = self.component("rule"), self.component("muted")
         pieces: list[Piece] = [(f"{tick:>{LABELS - 1}} ", label), ("┤" if tick else "│", axis)]
         pieces += [
             (text, self.component(f"series--{number}")) if number >= 0 else text for number, text in canvas.pieces(y)
@@ -141,8 +132,8 @@ class Curves(Drawn):
             start = max(0, min(room - len(text), x - len(text) // 2))
             ruler[x] = "┬"
             words[start : start + len(text)] = text
-        yield line([" " * LABELS, ("└" + "".join(ruler), self.component("curves--axis"))])
-        yield line([(" " * (LABELS + 1) + "".join(words).rstrip(), self.component("curves--label"))])
+        yield line([" " * LABELS, ("└" + "".join(ruler), self.component("rule"))])
+        yield line([(" " * (LABELS + 1) + "".join(words).rstrip(), self.component("muted"))])
 
 
 def _columns(places: Sequence[float], values: Sequence[float], edges: Sequence[float]) -> list[Bucket | None]:

@@ -177,13 +177,13 @@ class HostsPane(RowList[HostStatusRow]):
     def head(self, width: int) -> list[Piece]:
         names, wide, shown = self._columns
         heads = "".join(f"{name:>{cells}}" for name, cells, _ in shown)
-        return [(f"{'host':<{names}} {'':<{wide}} {heads}", self.component("rows--quiet"))]
+        return [(f"{'host':<{names}} {'':<{wide}} {heads}", self.component("muted"))]
 
     def row(self, item: HostStatusRow, width: int) -> list[Piece]:
         if self._snapshot is None:
             return []
         names, wide, shown = self._columns
-        host, seen, quiet = item.host, look(item.word), self.component("rows--quiet")
+        host, seen, quiet = item.host, look(item.word), self.component("muted")
         pieces: list[Piece] = [f"{meters.fit(item.name, names)} "]
         pieces.append((f"{seen.glyph} {item.word:<{wide - 2}} ", self.component(seen.css)))
         values, stale = self._values(host, self._snapshot), is_stale(host, self._snapshot)

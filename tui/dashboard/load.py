@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from textual.strip import Strip
 
@@ -41,15 +41,6 @@ class Measure(NamedTuple):
 
 class LoadPane(Drawn):
     """One or more rows per measure; measures that do not fit are combined, and without room the pane is hidden."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", "load--past"}
-    DEFAULT_CSS = """
-    LoadPane {
-        & > .top--quiet { color: $muted; }
-        & > .top--rest { color: $rule; }
-        & > .load--past { color: $faint; }
-    }
-    """
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -98,7 +89,7 @@ class LoadPane(Drawn):
     def _block(self, one: Measure, title: str, width: int, snapshot: Snapshot) -> list[Strip]:
         left = len(title) + KIND + BAR + 10
         room = max(0, width - left)
-        quiet = self.component("top--quiet")
+        quiet = self.component("muted")
         known = [track.at(snapshot.now) for track in one.tracks]
         values = [value / one.per for value in known if value is not None]
         stale = is_stale(snapshot.state.hosts[one.node], snapshot)
@@ -108,7 +99,7 @@ class LoadPane(Drawn):
         rows = meters.area(_means(one, snapshot, room), room, self._each, top) if room else [""] * self._each
         head: list[Piece] = [title, (f" {one.kind:<{KIND}} ", quiet), *meters.bar(now, BAR, self.component), "  "]
         blank: list[Piece] = [" " * left]
-        return [line([*(head if y == 0 else blank), (row, self.component("load--past"))]) for y, row in enumerate(rows)]
+        return [line([*(head if y == 0 else blank), (row, self.component("faint"))]) for y, row in enumerate(rows)]
 
 
 def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:

@@ -42,13 +42,6 @@ class RankGrid(Drawn):
 
     can_focus = True
     PLACE = "Ranks"
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--quiet", "grid--cursor"}
-    DEFAULT_CSS = """
-    RankGrid {
-        & > .grid--quiet { color: $muted; }
-        & > .grid--cursor { background: $selected; color: $selected-text; text-style: bold; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("grid.left", "h,left", "move(-1, 0)", "left", "previous rank", group=MOVE, show=False),
         bind("grid.right", "l,right", "move(1, 0)", "right", "next rank", group=MOVE, show=False),
@@ -144,7 +137,7 @@ class RankGrid(Drawn):
         first = row * plan.columns
         cells = self._ranks[first : first + plan.columns]
         digits = len(str(len(self._ranks) - 1))
-        quiet, cursor = self.component("grid--quiet"), self.component("grid--cursor")
+        quiet, cursor = self.component("muted"), self.component("selected") + self.component("strong")
         styles = {f"ramp--{step}": self.component(f"ramp--{step}") for step in range(RAMP)}
         pieces: list[Piece] = [(f"{first:>{plan.label - 1}} ", quiet)] if plan.label else []
         for one in cells:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from itertools import chain
-from typing import ClassVar
 
 from rich.style import Style
 from textual.strip import Strip
@@ -27,15 +26,7 @@ from disttui.tui.widgets.drawn import POINTER, Drawn, Piece, cells, line, wrappe
 class ProgressLine(Drawn):
     """The progress: `step 1,240 / 5,000 ━━━━━╸───── 25 %  eta 0:37:40  attempt 1 of 3`."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"progress--done", "progress--rest", "progress--quiet"}
-    DEFAULT_CSS = """
-    ProgressLine {
-        height: 1; padding: 0 1; text-style: none;
-        & > .progress--done { color: $accent; }
-        & > .progress--rest { color: $rule; }
-        & > .progress--quiet { color: $muted; }
-    }
-    """
+    DEFAULT_CSS = "ProgressLine { height: 1; padding: 0 1; text-style: none; }"
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +40,7 @@ class ProgressLine(Drawn):
         """Draw the texts, with a bar in the remaining room."""
         if self._snapshot is None:
             return []
-        snapshot, quiet = self._snapshot, self.component("progress--quiet")
+        snapshot, quiet = self._snapshot, self.component("muted")
         state = snapshot.state
         state_done, left_time = progress(state), eta(state)
         ends: list[list[Piece]] = []
@@ -75,7 +66,7 @@ class ProgressLine(Drawn):
         full = int(share * width)
         head = "╸" if full < width else ""
         rest = "─" * (width - full - len(head))
-        return [("━" * full + head, self.component("progress--done")), (rest, self.component("progress--rest"))]
+        return [("━" * full + head, self.component("accent")), (rest, self.component("rule"))]
 
 
 def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
@@ -103,10 +94,6 @@ class StoryPane(Drawn):
     """Shows the cause first, then its consequences, then the exception."""
 
     can_focus = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"story--quiet"}
-    DEFAULT_CSS = """
-    StoryPane { & > .story--quiet { color: $muted; } }
-    """
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

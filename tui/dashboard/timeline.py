@@ -21,13 +21,6 @@ class TimelinePane(Drawn):
     """One line per moment; the newest are visible until the user scrolls back."""
 
     can_focus = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"timeline--quiet", "timeline--cursor"}
-    DEFAULT_CSS = """
-    TimelinePane {
-        & > .timeline--quiet { color: $muted; }
-        & > .timeline--cursor { background: $selected; color: $selected-text; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVES,
         bind("timeline.open", "enter", "open", "go there", "show the log of that rank; in a replay, go to that time",
@@ -60,7 +53,7 @@ class TimelinePane(Drawn):
 
     def draw(self, width: int, height: int) -> list[Strip]:
         if not self._moments:
-            return [line([("no events yet", self.component("timeline--quiet"))])]
+            return [line([("no events yet", self.component("muted"))])]
         last = len(self._moments) - 1
         cursor = last if self._cursor is None else self._cursor
         top = max(0, min(last - height + 1, cursor - height // 2))
@@ -89,11 +82,11 @@ class TimelinePane(Drawn):
         heads = [when, f"{seen.glyph} ", host]
         indent = " " * (width - room)
         if chosen:
-            css = self.component("timeline--cursor")
+            css = self.component("selected")
             return [
                 line([(one.ljust(width), css)]) for one in ("".join([*heads, first]), *(indent + one for one in more))
             ]
-        quiet = self.component("timeline--quiet")
+        quiet = self.component("muted")
         styles = [quiet, self.component(seen.css), quiet]
         return [line([*zip(heads, styles, strict=True), first]), *(line([indent, one]) for one in more)]
 

@@ -123,7 +123,7 @@ class RerunScreen(Question[Again | None]):
 
     def _rows(self) -> Iterator[Row]:
         if self._saved is None:
-            yield Row(_LOOKING, ([("looking for checkpoints", "table--muted")], "", "", "", "", ""))
+            yield Row(_LOOKING, ([("looking for checkpoints", "muted")], "", "", "", "", ""))
         for one, loss in self._saved or ():
             step = f"{one.step:,}" if one.step is not None else ""
             ago = f"{rough(time.time() - one.written)} ago"

@@ -134,7 +134,7 @@ def runs(inventory: Inventory, now: float, order: str = "newest", curve: int = C
     found = []
     for row in ordered:
         cells = _run_cells(row, now, short(row.run, ids), curve)
-        tags: list[Cell] = [[(" ".join(row.tags), "table--muted")]] if tagged else []
+        tags: list[Cell] = [[(" ".join(row.tags), "muted")]] if tagged else []
         found.append(Row(row.run, [*cells[:2], *tags, *cells[2:]]))
     return found
 
@@ -147,10 +147,10 @@ def _run_cells(row: RunRow, now: float, run: str, curve: int) -> list[Cell]:
         [(figure(row.loss) or "", "state--slow" if row.loss in NOT_FINITE else "")],
         _step(row),
         _span(took) if (took := _took(row, now)) is not None else "",
-        [(_when(row.started, now), "table--muted")],
+        [(_when(row.started, now), "muted")],
         _names(row.hosts),
         f"{row.processes}" if row.processes else "",
-        [(row.by, "table--muted")],
+        [(row.by, "muted")],
         _progress(row, now),
     ]
 
@@ -162,16 +162,16 @@ def _progress(row: RunRow, now: float) -> Cell:
     if row.state == "not seen":
         return [(f"no data for {rough(now - row.seen)}", "state--unseen")]
     if row.doubt or row.waits:
-        return [(row.doubt or row.waits, "state--slow" if row.doubt else "table--muted")]
+        return [(row.doubt or row.waits, "state--slow" if row.doubt else "muted")]
     if row.over or not row.step or not row.steps:
-        return [(row.saved if row.over else "", "table--muted")]
+        return [(row.saved if row.over else "", "muted")]
     share = min(1.0, row.step / row.steps)
     full = round(share * _BAR)
     pace = row.pace or max(0.0, row.seen - (row.began or row.started)) / row.step
     left = max(0.0, pace * (row.steps - row.step) - max(0.0, now - row.seen))
     return [
         (f"{100 * share:2.0f} % ", ""),
-        ("━" * full, "state--running"), ("─" * (_BAR - full), "table--muted"),
+        ("━" * full, "state--running"), ("─" * (_BAR - full), "muted"),
         (f" {_span(left)} left" if row.steps > row.step else "", ""),
     ]  # fmt: skip
 
@@ -190,13 +190,13 @@ def profiles(inventory: Inventory) -> list[Row]:
 
 
 def _profile_cells(row: ProfileRow) -> list[Cell]:
-    name: Cell = [(row.name, "table--muted")] if row.shadowed_by else row.name
-    origin: Cell = [("example" if row.origin == "built in" else row.library or row.origin, "table--muted")]
+    name: Cell = [(row.name, "muted")] if row.shadowed_by else row.name
+    origin: Cell = [("example" if row.origin == "built in" else row.library or row.origin, "muted")]
     if row.problem:
         return [name, [("✗ has errors", "state--failed")], "", origin, [(row.problem, "state--failed")]]
     said = [f"shadowed by {row.shadowed_by}"] if row.shadowed_by else []
     words = " · ".join([*said, *([row.description] if row.description else [])])
-    return [name, _hosts_of(row), processes(row), origin, [(words, "table--muted")]]
+    return [name, _hosts_of(row), processes(row), origin, [(words, "muted")]]
 
 
 def _hosts_of(row: ProfileRow) -> str:
@@ -226,11 +226,11 @@ def _load(name: str, host: HostNow | None) -> list[Cell]:
     seen = look(meters.STATES[host.state])
     load = host.load if host.state == "seen" else None
     gpus = load.gpus if load else ()
-    strip = [("·", "table--muted") if gpu.use is None else meters.level_of(gpu.use) for gpu in gpus]
+    strip = [("·", "muted") if gpu.use is None else meters.level_of(gpu.use) for gpu in gpus]
     figures = (meters.mean(load, "use"), "%"), (meters.gpu_memory(load), "%"), (meters.hottest(load), "°C")
     return [
         [(f"{seen.glyph} ", seen.css), (shown, "")],
-        strip or [("none" if load else "", "table--muted")],
+        strip or [("none" if load else "", "muted")],
         f"{len(gpus) - meters.leased(host)} of {len(gpus)}" if gpus else "",
         *("" if value is None else f"{value:.0f} {unit}" for value, unit in figures),
     ]
@@ -244,7 +244,7 @@ def _running(row: HostRow, host: HostNow | None) -> Cell:
         parts += [(f"{'  ' if parts else ''}{seen.glyph} ", seen.css), (short(run.run), "")]
     mine = {run.run for run in row.runs}
     others = {holder(one) for one in (host.leases or () if host else ()) if one["run"] not in mine}
-    parts += [(f"{'  ' * bool(parts or at)}{words}", "table--muted") for at, words in enumerate(sorted(others))]
+    parts += [(f"{'  ' * bool(parts or at)}{words}", "muted") for at, words in enumerate(sorted(others))]
     if host is not None and host.state in ("failed", "not seen"):
         parts.insert(0, (host.problem + "  " * bool(parts), look(meters.STATES[host.state]).css))
     return parts or ""

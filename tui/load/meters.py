@@ -36,7 +36,7 @@ def ramp(share: float) -> str:
 def bar(percent: float | None, width: int, paint: Paint) -> list[Piece]:
     """A bar and its number: `━━━━╸───  55 %`, 6 cells wider than `width`."""
     if percent is None:
-        return [("─" * width, paint("top--rest")), (f"{NONE:>6}", paint("top--quiet"))]
+        return [("─" * width, paint("rule")), (f"{NONE:>6}", paint("muted"))]
     style = paint(ramp(percent / 100))
     return [*strip(percent, width, paint), (f" {min(999.0, percent):>3.0f} %", style)]
 
@@ -45,13 +45,13 @@ def strip(percent: float, width: int, paint: Paint) -> list[Piece]:
     """A bar without its number, in steps of half a cell."""
     halves = round(max(0.0, min(1.0, percent / 100)) * width * 2)
     full = "━" * (halves // 2) + ("╸" if halves % 2 else "")
-    return [(full, paint(ramp(percent / 100))), ("─" * (width - len(full)), paint("top--rest"))]
+    return [(full, paint(ramp(percent / 100))), ("─" * (width - len(full)), paint("rule"))]
 
 
 def level(percent: float | None, paint: Paint) -> Piece:
     """One cell that shows a load by height and colour."""
     if percent is None:
-        return "·", paint("top--quiet")
+        return "·", paint("muted")
     glyph, css = level_of(percent)
     return glyph, paint(css)
 

@@ -47,15 +47,7 @@ if TYPE_CHECKING:
 class ReplayBar(Drawn):
     """The bar `▶ playing ×10  0:50 ━━━━●──✗───── 1:49`, with failures marked. A click moves the cursor."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"bar--done", "bar--rest", "bar--quiet"}
-    DEFAULT_CSS = """
-    ReplayBar {
-        height: 1; padding: 0 1; background: $surface;
-        & > .bar--done { color: $accent; }
-        & > .bar--rest { color: $rule; }
-        & > .bar--quiet { color: $muted; }
-    }
-    """
+    DEFAULT_CSS = "ReplayBar { height: 1; padding: 0 1; background: $surface; }"
     MARKED: ClassVar[tuple[str, ...]] = ("failed", "warning", "not seen", "lost", "slow")
 
     def __init__(self) -> None:
@@ -79,7 +71,7 @@ class ReplayBar(Drawn):
             return []
         play, now = self._snapshot.playback, self._snapshot.now
         length = max(0.001, play.end - play.begin)
-        quiet = self.component("bar--quiet")
+        quiet = self.component("muted")
         total = duration(length)
         state = "▶ playing" if play.playing else "‖ paused "
         left: list[Piece] = [
@@ -90,7 +82,7 @@ class ReplayBar(Drawn):
         room = max(4, width - cells(left) - len(total) - 1)
         self._place = (width - room - len(total) - 1, room)
         at = min(room - 1, int((now - play.begin) / length * room))
-        done, rest = self.component("bar--done"), self.component("bar--rest")
+        done, rest = self.component("accent"), self.component("rule")
         bar: list[Piece] = [("━", done) if cell < at else ("─", rest) for cell in range(room)]
         for time, word in self._marks:
             place = max(0, min(room - 1, int((time - play.begin) / length * room)))

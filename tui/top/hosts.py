@@ -122,14 +122,6 @@ class LoadRow:
 class HostsTable(RowList[LoadRow]):
     """The table of hosts and GPUs."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", "top--trend"}
-    DEFAULT_CSS = """
-    HostsTable {
-        & > .top--quiet { color: $muted; }
-        & > .top--rest { color: $rule; }
-        & > .top--trend { color: $ramp-0; }
-    }
-    """
     PLACE = "hosts"
     """Its name in the help, because its title contains only numbers."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -270,7 +262,7 @@ class HostsTable(RowList[LoadRow]):
         host = item.host
         seen = look(meters.STATES.get(host.state, host.state))
         glyph = (seen.glyph + " ", self.component(seen.css))
-        name = (meters.fit(self._label(item), self._plan.name) + SPACE, self.component("rows--strong"))
+        name = (meters.fit(self._label(item), self._plan.name) + SPACE, self.component("strong"))
         if host.load is None or host.state in ("connecting", "failed"):
             return [glyph, name, *self._absent(host, width - self._plan.name - 4)]
         return [glyph, name, *self._figures(host, host.load, width - self._plan.name - 4)]
@@ -283,7 +275,7 @@ class HostsTable(RowList[LoadRow]):
         why = clean(" ".join(f"{host.problem}{'. ' if host.cure else ''}{host.cure}".split()))
         since = f" since {time.strftime('%H:%M:%S', time.localtime(host.since))}" if host.state == "not seen" else ""
         word = f"{host.state}{since}  "
-        return [(word, self.component(css)), (meters.fit(why, max(0, width - len(word))), self.component("top--quiet"))]
+        return [(word, self.component(css)), (meters.fit(why, max(0, width - len(word))), self.component("muted"))]
 
     def _figures(self, host: HostNow, load: Load, width: int) -> list[Piece]:
         plan, space, ink = self._plan, SPACE, self._ink(host)
@@ -302,7 +294,7 @@ class HostsTable(RowList[LoadRow]):
             pieces += [" " * 6 if power is None else f"{power:>4.0f} W", space]
             runs = list(dict.fromkeys(process.run for process in load.processes if process.run))
             words = ", ".join([*meters.other_leases(host), *runs])
-            pieces += [(meters.fit(words, plan.who), self.component("top--quiet"))]
+            pieces += [(meters.fit(words, plan.who), self.component("muted"))]
         return pieces
 
     def _lost(self, host: HostNow, width: int) -> list[Piece]:
@@ -316,13 +308,13 @@ class HostsTable(RowList[LoadRow]):
         """The styles of a host's figures, which are muted if they are outdated."""
         if host.state == "seen":
             return self.component
-        return lambda name: self.component("top--rest" if name == "top--rest" else "top--quiet")
+        return lambda name: self.component("rule" if name == "rule" else "muted")
 
     def _gpu_row(self, item: LoadRow, gpu: GpuLoad, width: int) -> list[Piece]:
         plan, space, ink = self._plan, SPACE, self._ink(item.host)
         branch = "" if self.only == item.key else "╰ " if item.last else "├ "
-        pieces: list[Piece] = [(f"{branch:2}", self.component("top--rest"))]
-        pieces += [(meters.fit(self._label(item), plan.name), self.component("top--quiet")), space]
+        pieces: list[Piece] = [(f"{branch:2}", self.component("rule"))]
+        pieces += [(meters.fit(self._label(item), plan.name), self.component("muted")), space]
         pieces += [*meters.bar(gpu.use, plan.bar, ink), space]
         pieces += self._trend(item.host.name, gpu.index)
         pieces += [*self._memory(gpu.mem_used, gpu.mem_total, ink), space]
@@ -334,22 +326,22 @@ class HostsTable(RowList[LoadRow]):
         pieces += [(" ▲" if gpu.throttle else "  ", self.component(look("slow").css))]
         room = width - cells(pieces) - 1
         whose = meters.fit(_who(item.host, gpu, room), max(0, room))
-        return [*pieces, " ", (whose, self.component("top--quiet"))]
+        return [*pieces, " ", (whose, self.component("muted"))]
 
     def _trend(self, host: str, gpu: int | None) -> list[Piece]:
         width = self._plan.trend
         if not width:
             return []
         values = self._history.columns(host, gpu, "use", width)
-        return [meters.curve(values, width, 100.0, self.component("top--trend")), SPACE]
+        return [meters.curve(values, width, 100.0, self.component("ramp--0")), SPACE]
 
     def _memory(self, used: float | None, whole: float | None, ink: meters.Paint) -> list[Piece]:
         share = percent(used, whole)
         rest = f"/{meters.size(whole).strip():<5}" if self._plan.of else ""
         if share is None:
-            return [("─" * self._plan.bar, self.component("top--rest")), f" {meters.size(used)}{'':{len(rest)}}"]
+            return [("─" * self._plan.bar, self.component("rule")), f" {meters.size(used)}{'':{len(rest)}}"]
         figure = (f" {meters.size(used)}", ink(meters.ramp(share / 100)))
-        return [*meters.strip(share, self._plan.bar, ink), figure, (rest, self.component("top--quiet"))]
+        return [*meters.strip(share, self._plan.bar, ink), figure, (rest, self.component("muted"))]
 
     def _cells(self, gpus: Sequence[GpuLoad], ink: meters.Paint) -> list[Piece]:
         most = self._plan.gpus
@@ -373,7 +365,7 @@ def _gpus(host: HostNow) -> list[LoadRow]:
 
 def _heat(value: float | None, limit: float | None, ink: meters.Paint) -> Style:
     if value is None:
-        return ink("top--quiet")
+        return ink("muted")
     return ink(meters.ramp(value / limit)) if limit else Style.null()
 
 

@@ -42,14 +42,6 @@ class Curve(NamedTuple):
 class CurvesPane(Drawn):
     """Curves of a host's CPU, memory and network, or of a GPU's use, memory, power and temperature."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--strong"}
-    DEFAULT_CSS = """
-    CurvesPane {
-        & > .top--quiet { color: $muted; }
-        & > .top--strong { text-style: bold; }
-    }
-    """
-
     def __init__(self, history: LoadHistory, id: str | None = None) -> None:
         super().__init__(id=id)
         self.only = ""
@@ -89,10 +81,10 @@ class CurvesPane(Drawn):
         end = f"  {curve.end}" if room >= len(curve.end) + 4 else ""
         lines: list[list[Piece]] = [
             [
-                (curve.title, self.component("top--quiet")),
+                (curve.title, self.component("muted")),
                 " ",
-                (curve.now, self.component("top--strong")),
-                (f"{end:<{max(0, room)}}", self.component("top--quiet")),
+                (curve.now, self.component("strong")),
+                (f"{end:<{max(0, room)}}", self.component("muted")),
             ]
         ]
         rows = max(1, height - 1)
@@ -158,13 +150,6 @@ class _ProcessColumn(NamedTuple):
 class ProcessPane(RowList[Running]):
     """The table of processes."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest"}
-    DEFAULT_CSS = """
-    ProcessPane {
-        & > .top--quiet { color: $muted; }
-        & > .top--rest { color: $rule; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [*ROW_KEYS]
     SORTS: ClassVar[Sequence[Sort[Running]]] = (
         Sort("gpu", lambda one: _weight(one.process)),
@@ -217,7 +202,7 @@ class ProcessPane(RowList[Running]):
         """Choose the columns, then draw the rows."""
         self._columns = self._fitting(width - 2)
         if not self.items:
-            none = line([("  none reported yet", self.component("top--quiet"))])
+            none = line([("  none reported yet", self.component("muted"))])
             return [self.none_left() if self.words else none]
         return super().draw(width, height)
 
@@ -256,7 +241,7 @@ class ProcessPane(RowList[Running]):
             pieces += [(shown, self.component(css)) if css else shown, "  "]
             left -= column.width + 2
         command = item.process.command or "(not visible)"
-        quiet = self.component("top--quiet")
+        quiet = self.component("muted")
         return [*pieces, (meters.fit(command, max(0, left)), quiet)]
 
 
@@ -270,7 +255,7 @@ def _cell(one: Running, name: str) -> tuple[str, str]:
     process = one.process
     if name == "cpu":
         if process.cpu is None:
-            return meters.NONE, "top--quiet"
+            return meters.NONE, "muted"
         return f"{process.cpu:.0f} %", meters.ramp(process.cpu / 100)
     if name == "gpu mem":
         if process.gpu_memory is None:

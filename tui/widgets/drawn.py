@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
+from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -64,7 +65,11 @@ class Drawn(Widget):
         if name not in COLOURS:
             return None
         variable = "foreground" if self.app.no_color and name in LOUD else COLOURS[name]
-        return Style(color=Color.parse(self.app.theme_variables[variable]).rich_color)
+        ground = self._of_theme("selected") if name == "selected" else None
+        return Style(color=self._of_theme(variable), bgcolor=ground) if variable else Style(bold=True)
+
+    def _of_theme(self, variable: str) -> RichColor:
+        return Color.parse(self.app.theme_variables[variable]).rich_color
 
     def set_title(self, *words: str) -> None:
         """Set the title in the border; it must be clean, and is never parsed as markup."""

@@ -36,15 +36,9 @@ class RowList(Drawn, Generic[Item]):
     """A list of rows. A subclass orders the rows, draws the head and a row, and binds keys to the actions."""
 
     can_focus = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "rows--quiet", "rows--strong", "rows--cursor", "rows--cursor-far", "rows--mark", "rows--sorted",
-    }  # fmt: skip
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--cursor", "rows--cursor-far"}
     DEFAULT_CSS = """
     RowList {
-        & > .rows--quiet { color: $muted; }
-        & > .rows--strong { text-style: bold; }
-        & > .rows--mark { color: $accent; }
-        & > .rows--sorted { color: $accent; }
         & > .rows--cursor { background: $selected; }
         & > .rows--cursor-far { background: $surface; }
     }
@@ -142,11 +136,11 @@ class RowList(Drawn, Generic[Item]):
     def title(self, text: str) -> Piece:
         """The title of a column, marked if the rows are ordered by it."""
         name = self.SORTS[self.sorted_by].name
-        return text, self.component("rows--sorted" if text.strip() == name else "rows--quiet")
+        return text, self.component("accent" if text.strip() == name else "muted")
 
     def lead(self, item: Item, *, here: bool) -> Piece:
         """The two cells before a row; `here` if the cursor is on it and the list has the focus."""
-        return ("› ", self.component("rows--mark")) if here else "  "
+        return ("› ", self.component("accent")) if here else "  "
 
     def draw(self, width: int, height: int) -> list[Strip]:
         if height < 1:
@@ -171,7 +165,7 @@ class RowList(Drawn, Generic[Item]):
 
     def none_left(self) -> Strip:
         """The line shown if the filter hides every row."""
-        return line([("  no matching rows", self.component("rows--quiet"))])
+        return line([("  no matching rows", self.component("muted"))])
 
     def _barred(self, height: int) -> bool:
         """Whether a scroll bar is shown at a height."""

@@ -56,11 +56,8 @@ class Table(RowList[Row]):
         bind("table.open", "enter", "open", "open", "open what the cursor is on", group=OPEN),
         *MOVES,
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"table--muted", "table--strong"}
     DEFAULT_CSS = """
     Table { width: 1fr; height: 1fr; }
-    Table > .table--muted { color: $muted; }
-    Table > .table--strong { text-style: bold; }
     Table > .rows--cursor { background: $selected; color: $selected-text; }
     """
     CLINGS = True
@@ -181,7 +178,7 @@ class Table(RowList[Row]):
     def draw(self, width: int, height: int) -> list[Strip]:
         """Choose the columns, then draw the rows."""
         if self._empty and not self._all:
-            return [line([(f"  {self._empty}", self.component("table--muted"))])]
+            return [line([(f"  {self._empty}", self.component("muted"))])]
         self._lay_out(width - 3, barred=self._barred(height))
         return super().draw(width, height)
 
@@ -212,7 +209,7 @@ class Table(RowList[Row]):
         return min(grown, least)
 
     def head(self, width: int) -> list[Piece]:
-        return self._pieces([[(column.title, "rows--quiet")] for column in self._columns])
+        return self._pieces([[(column.title, "muted")] for column in self._columns])
 
     def row(self, item: Row, width: int) -> list[Piece]:
         return self._pieces(item.cells)

@@ -139,7 +139,7 @@ def _row(state: HostCheck, at: int, marked: set[tuple[int, str]], wrong: bool) -
         torch_cell = cell("torch", torch)
     return Row(
         state.name,
-        ([(seen.glyph, seen.css)], [(state.name, "table--strong")], gpus,
+        ([(seen.glyph, seen.css)], [(state.name, "strong")], gpus,
          [(free.removesuffix(" free"), "state--slow" if busy else "")], cell("cores", cores),
          cell("memory", memory.removesuffix(" GiB")), torch_cell, address),
     )  # fmt: skip

@@ -116,7 +116,7 @@ class HostForm(DisttuiModal[None]):
         yield self._row("num_processes", "processes", str(host.num_processes), "")
         ticked = self._gpus()
         for gpu in facts.gpus:
-            tick = ("[x] ", "state--running") if gpu.index in ticked else ("[ ] ", "table--muted")
+            tick = ("[x] ", "state--running") if gpu.index in ticked else ("[ ] ", "muted")
             state = f"held by {who_uses(gpu, facts.time)}" if gpu.busy else "free"
             yield self._row(f"{_GPU}{gpu.index}", f"GPU {gpu.index}", [tick, (gpu_name(gpu), "")], state)
         if not self._draft.sandbox:
@@ -129,9 +129,9 @@ class HostForm(DisttuiModal[None]):
         own = ("gpus" if key.startswith(_GPU) else key) in self._draft.said(self._rank)
         if key == "num_processes":  # it may be written once, for all hosts
             own = self._planned.profile.hosts[self._rank].num_processes is not None
-        mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
-        shown: Cell = [(value, "table--strong")] if isinstance(value, str) else value
-        return Row(key, (label, shown, mark, [(what, "table--muted")]))
+        mark: Cell = [("yours", "state--running")] if own else [("auto", "muted")]
+        shown: Cell = [(value, "strong")] if isinstance(value, str) else value
+        return Row(key, (label, shown, mark, [(what, "muted")]))
 
     def _gpus(self) -> tuple[int, ...]:
         """The ticked GPUs: those that the profile lists, or else the recommended ones."""

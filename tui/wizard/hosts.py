@@ -160,12 +160,12 @@ class HostsStep(Step):
         ticked = draft.sandbox if one.host == SANDBOX_ROW else not draft.sandbox and one.host in draft.hosts
         names = SANDBOX if one.host == SANDBOX_ROW else (one.host,)
         states = [state for name in names if ticked and (state := self.view.states.get(name))]
-        tick: Cell = [("[x]", "state--running")] if ticked else [("[ ]", "table--muted")]
-        host: Cell = [(one.host, "table--strong")] if ticked else one.host
+        tick: Cell = [("[x]", "state--running")] if ticked else [("[ ]", "muted")]
+        host: Cell = [(one.host, "strong")] if ticked else one.host
         wrong = [finding for state in states if state.facts for finding in self.view.errors(state)]
         what: Cell = [(wrong[0].what, "state--failed")] if wrong else _what(one, states)
         shown = [("✗ unusable", "state--failed")] if wrong else _state(states)
-        return Row(one.host, (tick, host, shown, [(one.source, "table--muted")], what))
+        return Row(one.host, (tick, host, shown, [(one.source, "muted")], what))
 
     def _show_notes(self) -> None:
         notes = self.query_one(StepNotes)
@@ -320,7 +320,7 @@ def _what(one: Candidate, states: Sequence[HostCheck]) -> Cell:
         return [(what[0] if what else "", "state--failed")]
     if first and first.facts:
         return summary(first)
-    return [(one.note, "table--muted")]
+    return [(one.note, "muted")]
 
 
 def summary(state: HostCheck) -> str:

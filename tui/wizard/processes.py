@@ -285,13 +285,13 @@ def _row(draft: Draft, choice: HostChoice, planned: Planned) -> Row:
     last = host.first_rank + host.num_processes - 1
     facts = planned.facts[choice.node_rank]
     gpus = spans(choice.gpus) if choice.gpus else "none"
-    mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
+    mark: Cell = [("yours", "state--running")] if own else [("auto", "muted")]
     crowded = choice.num_processes > (len(choice.gpus) if choice.gpus else facts.cpu.available)
     processes = f"▲ {choice.num_processes}" if crowded else str(choice.num_processes)
     return Row(
         str(choice.node_rank),
-        ([(choice.name, "table--strong")],
-         [(processes, "state--slow" if crowded else "table--strong")],
+        ([(choice.name, "strong")],
+         [(processes, "state--slow" if crowded else "strong")],
          mark, str(last) if host.num_processes == 1 else f"{host.first_rank}-{last}", gpus,
          str(choice.omp_num_threads), str(facts.cpu.available), host.interface or "by route", choice.python),
     )  # fmt: skip
@@ -321,7 +321,7 @@ def _run_rows(draft: Draft, planned: Planned) -> Iterator[Row]:
         else:
             reason = found.reasons["world_size" if key == "total" else key]
         wrong = any(one.level == "error" and one.what.startswith(f"{key} {value}") for one in planned.findings)
-        shown: Cell = [(value, "state--running" if own else "table--strong")]
+        shown: Cell = [(value, "state--running" if own else "strong")]
         if wrong:
             shown = [(f"✗ {value}", "state--failed")]
-        yield Row(key, (key, shown, [(reason.removeprefix(f"{value}: "), "table--muted")]))
+        yield Row(key, (key, shown, [(reason.removeprefix(f"{value}: "), "muted")]))
