@@ -66,11 +66,6 @@ class Router:
         """Open the screen that a command asks for."""
         getattr(self, f"open_{first.kind}")(*first.arguments)
 
-    def open_home(self) -> None:
-        """Go back to the home screen."""
-        while len(self._app.screen_stack) > 1:
-            self._app.pop_screen()
-
     def open_run(self, run_id: str, *, instead: Screen[Any] | None = None, repeats: str = "") -> None:
         """Open the dashboard of a run that this viewer knows, and follow it.
 

@@ -113,7 +113,7 @@ def test_pending_hosts_over_home_lead_to_checks_or_back(tmp_path: Path, monkeypa
                 await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
                 await until(pilot, lambda: "5 Check & save" in screen_text(app))
                 assert "Starting slow" not in screen_text(app)
-                app.router.open_home()
+                app.pop_screen()
                 await pilot.pause()
 
     play()
@@ -189,5 +189,5 @@ async def test_home_is_not_painted_before_a_first_screen(tmp_path: Path, monkeyp
         home_read.set()
         await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
         assert not any("Profiles" in frame.text for frame in app.frames)
-        app.router.open_home()
+        app.pop_screen()
         await until(pilot, lambda: "[2] Profiles" in screen_text(app))

@@ -67,7 +67,7 @@ class AnyOrder(RuleBasedStateMachine):
         texts = ["", "tick", "a line that is wrapped twice or more"]
         number = len(self.log.order)
         self.writer.write({rank: [texts[(number + turn) % 3] for turn in range(count)] for rank in range(3)})
-        self.log.refresh()
+        self.log._discover_at = 0.0
         self.log.settled = False  # waits for no other host, as at the beginning
         self.log.poll(time.monotonic() + 10)
         self.look()

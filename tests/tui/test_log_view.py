@@ -32,7 +32,6 @@ def test_follow_shows_what_comes_and_pause_stays(writer: Writer) -> None:
         view = app.log_view
         assert view.following and badge(view.lines) == "● FOLLOW"
         writer.write({0: ["fresh news"]})
-        view.refresh_sources()
         await until(pilot, lambda: "fresh news" in screen_text(app))
         await pilot.press("k")
         assert not app.log_view.following
@@ -251,7 +250,6 @@ def test_a_progress_bar_that_never_ends_its_line_is_shown(writer: Writer) -> Non
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         with writer.path(1).open("a") as log:
             log.write("\r 10% done\r 20% done")
-        app.log_view.refresh_sources()
         await until(pilot, lambda: "20% done" in screen_text(app))
         assert "10% done" not in screen_text(app)
         await pilot.press("&", *"20%", "enter")
@@ -303,7 +301,6 @@ def test_a_mirror_that_is_deleted_and_comes_back(writer: Writer) -> None:
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         shutil.rmtree(writer.mirror)
         for key in ("k", "g", "slash", "x", "enter", "escape", "G", "y", "t", "escape"):
-            app.log_view.refresh_sources()
             await pilot.press(key)
             await pilot.pause(0.1)
         Writer(writer.mirror, attempt=2).write({0: ["back again"]})

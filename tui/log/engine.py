@@ -78,11 +78,6 @@ class Engine:
         self._set_at = time.monotonic()
         self._wake.set()
 
-    def wake(self) -> None:
-        """Look for new lines and files immediately."""
-        self._work.log.refresh()
-        self._wake.set()
-
     def stop(self) -> None:
         """End the thread soon."""
         self._stopped = True

@@ -122,10 +122,6 @@ class AttemptLog:
         """The ranks that have a log."""
         return sorted({source.rank for source in self.sources})
 
-    def refresh(self) -> None:
-        """Look for new files at the next poll."""
-        self._discover_at = 0.0
-
     def poll(self, deadline: float) -> bool:
         """Read new lines until `deadline` (monotonic clock, s); return True if anything changed."""
         changed = self._discover() if time.monotonic() >= self._discover_at else False

@@ -177,10 +177,6 @@ class LogView(Vertical):
 
     # Called by screens
 
-    def refresh_sources(self) -> None:
-        """Look for new lines and files immediately, because the mirror has grown."""
-        self.reading.engine.wake()
-
     def show_ranks(self, ranks: Iterable[int] | None) -> None:
         """Show only the lines of these ranks; None shows all."""
         self._choose(ranks=None if ranks is None else frozenset(ranks))
