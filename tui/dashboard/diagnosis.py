@@ -50,7 +50,7 @@ class DiagnosisScreen(DisttuiModal[None]):
     """Shows the diagnosis of a run; queries the hosts in a thread."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("diagnosis.close", "escape,q,d", "close", "close", "back to the run"),
+        bind("diagnosis.close", "escape,q,d", "dismiss", "close", "back to the run"),
         bind("diagnosis.copy", "y", "copy", "copy", "copy the text"),
     ]
     DEFAULT_CSS = """
@@ -91,6 +91,3 @@ class DiagnosisScreen(DisttuiModal[None]):
     def action_copy(self) -> None:
         if self._text:
             self.disttui.copy(self._text)
-
-    def action_close(self) -> None:
-        self.dismiss(None)

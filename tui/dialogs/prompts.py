@@ -34,7 +34,7 @@ class SecretScreen(Question[str]):
     DEFAULT_CSS = """
     SecretScreen .said { height: auto; max-height: 50vh; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [bind("secret.give_up", "escape", "give_up", "cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("secret.give_up", "escape", "dismiss('')", "cancel")]
 
     def __init__(self, host: str, question: str, said: str = "") -> None:
         super().__init__()
@@ -58,9 +58,6 @@ class SecretScreen(Question[str]):
         for said in self.query(".said"):
             self.call_after_refresh(said.scroll_end, animate=False)
 
-    def action_give_up(self) -> None:
-        self.dismiss("")
-
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)
 
@@ -73,8 +70,8 @@ class ConfirmScreen(Question[bool]):
     """Asks whether to do something and describes the consequence; the safe answer has the focus."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("confirm.yes", "y", "answer(True)", "confirm"),
-        bind("confirm.no", "n,escape,q", "answer(False)", "cancel"),
+        bind("confirm.yes", "y", "dismiss(True)", "confirm"),
+        bind("confirm.no", "n,escape,q", "dismiss(False)", "cancel"),
         bind("confirm.other", "left,right,h,l,tab", "other", "the other answer", show=False, priority=True),
         bind("confirm.down", "down,j", "scroll(1)", "down", show=False),
         bind("confirm.up", "up,k", "scroll(-1)", "up", show=False),
@@ -99,9 +96,6 @@ class ConfirmScreen(Question[bool]):
                 for name, word, key in zip(("yes", "no"), (self._yes, "cancel"), self.KEYS, strict=True):
                     yield Button(Content.assemble(word, (f" {key}", "$muted")), id=name, compact=True)
 
-    def action_answer(self, answer: bool) -> None:
-        self.dismiss(answer)
-
     def action_scroll(self, rows: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
@@ -119,8 +113,8 @@ class TrustScreen(ConfirmScreen, inherit_bindings=False):
     UNREQUESTED = True
     KEYS = ("^t", "esc")
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("trust.yes", "ctrl+t", "answer(True)", "trust"),
-        bind("trust.no", "escape", "answer(False)", "do not trust"),
+        bind("trust.yes", "ctrl+t", "dismiss(True)", "trust"),
+        bind("trust.no", "escape", "dismiss(False)", "do not trust"),
         bind("trust.other", "left,right,tab", "other", "the other answer", show=False, priority=True),
         bind("trust.down", "down", "scroll(1)", "down", show=False),
         bind("trust.up", "up", "scroll(-1)", "up", show=False),
@@ -190,7 +184,7 @@ class PickScreen(DisttuiModal[str | None]):
     """Offers (key, words) pairs; returns the chosen key, or None if cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("pick.close", "escape,q", "close", "close", "cancel"),
+        bind("pick.close", "escape,q", "dismiss", "close", "cancel"),
         bind("pick.down", "j", "move(1)", "down", show=False),
         bind("pick.up", "k", "move(-1)", "up", show=False),
     ]
@@ -224,9 +218,6 @@ class PickScreen(DisttuiModal[str | None]):
     def action_move(self, by: int) -> None:
         options = self.query_one(OptionList)
         options.action_cursor_down() if by > 0 else options.action_cursor_up()
-
-    def action_close(self) -> None:
-        self.dismiss(None)
 
 
 class ThemeScreen(PickScreen):

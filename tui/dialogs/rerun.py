@@ -47,7 +47,7 @@ class RerunScreen(Question[Again | None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("rerun.cancel", "escape", "cancel", "cancel"),
+        bind("rerun.cancel", "escape", "dismiss", "cancel"),
         bind("rerun.next", "tab,down", "app.focus_next", "next", show=False),
         bind("rerun.before", "shift+tab,up", "app.focus_previous", "before", show=False),
         bind("rerun.start", "enter", "start", "start"),
@@ -164,6 +164,3 @@ class RerunScreen(Question[Again | None]):
             self._tell(str(error))
         else:
             self.dismiss(made)
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)

@@ -34,7 +34,7 @@ class NotesScreen(DisttuiModal[Notes | None]):
     """Asks for tags and a note; starts with those that all the runs share."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("notes.cancel", "escape", "cancel", "cancel"),
+        bind("notes.cancel", "escape", "dismiss", "cancel"),
         bind("notes.other", "tab,down,up", "app.focus_next", "next", show=False),
         bind("notes.save", "enter", "save", "save"),
     ]
@@ -69,9 +69,6 @@ class NotesScreen(DisttuiModal[Notes | None]):
             self.dismiss(notes_of(self.query_one("#tags", Input).value, self.query_one("#note", Input).value))
         except InputError as error:
             self.query_one("#wrong", Static).update(Content(f"{error.what}. {error.cure or ''}"))
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
 
 
 def shared(noted: Sequence[Notes]) -> Notes:

@@ -40,7 +40,7 @@ class SaveScreen(DisttuiModal[Path | None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("save.cancel", "escape", "cancel", "cancel"),
+        bind("save.cancel", "escape", "dismiss", "cancel"),
         bind("save.other", "tab,down,up", "app.focus_next", "next", show=False),
         bind("save.save", "enter", "save", "save"),
     ]
@@ -102,9 +102,6 @@ class SaveScreen(DisttuiModal[Path | None]):
             self._tell(flaw.removeprefix(f"{path}: "))  # the path is in the input above
         else:
             self.dismiss(path)
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
 
 
 def places(draft: Draft) -> Mapping[str, Path]:

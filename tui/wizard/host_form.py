@@ -60,7 +60,7 @@ class HostForm(DisttuiModal[None]):
         change: Applies a new draft and returns the resulting state.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [bind("form.close", "escape,q,e", "close", "done")]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("form.close", "escape,q,e", "dismiss", "done")]
     DEFAULT_CSS = """
     HostForm FormTable { height: auto; max-height: 55vh; background: $panel; }
     HostForm PathInput { display: none; }
@@ -220,6 +220,3 @@ class HostForm(DisttuiModal[None]):
         self.remove_class("-typing")
         self.query_one(FormTable).focus()
         self._show()
-
-    def action_close(self) -> None:
-        self.dismiss()
