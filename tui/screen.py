@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -46,19 +46,29 @@ class Command(NamedTuple):
     run: Callable[[], object]
 
 
-def _take_size(screen: DisttuiScreen | DisttuiModal[Any]) -> None:
-    """Set the classes for the terminal's size before the first layout; Textual sets them visibly late.
+class SizedScreen(Screen[ScreenResultType]):
+    """A screen or dialog with classes for the terminal's size."""
 
-    Call it before there are children: a class that is set later restyles each of them.
-    """
-    size = screen.app.size
-    for breakpoints, cells in (
-        (screen.HORIZONTAL_BREAKPOINTS, size.width), (screen.VERTICAL_BREAKPOINTS, size.height)
-    ):  # fmt: skip
-        screen.add_class(next(name for least, name in reversed(breakpoints) if cells >= least))
+    # From 160 columns, each of two panes side by side has room for as many columns as an 80-column screen.
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (160, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (24, "-medium"), (40, "-tall")]  # noqa: RUF012
+
+    @property
+    def disttui(self) -> Shell:
+        return cast("Shell", self.app)
+
+    def on_compose(self) -> None:
+        """Set the classes before the first layout; Textual sets them visibly late.
+
+        This is before there are children: a class that is set later restyles each of them.
+        """
+        for breakpoints, cells in zip(
+            (self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS), self.app.size, strict=True
+        ):
+            self.add_class(next(name for least, name in reversed(breakpoints) if cells >= least))
 
 
-class DisttuiScreen(Screen[None]):
+class DisttuiScreen(SizedScreen[None]):
     """A screen of the app. A subclass defines `body`, `BINDINGS` made by `disttui.tui.keys.bind`, and `HELP`.
 
     Under --read-only, actions whose bindings are in the group `CHANGE` do nothing, and their keys are not shown.
@@ -68,9 +78,6 @@ class DisttuiScreen(Screen[None]):
     """The purpose of this screen in a few sentences, for the top of the help."""
     MIN_SIZE: ClassVar[tuple[int, int]] = (40, 12)
     """Columns and rows below which the screen only shows the size it needs."""
-    # From 160 columns, each of two panes side by side has room for as many columns as an 80-column screen.
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (160, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (24, "-medium"), (40, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("screen.back", "q,escape", "back", "back", "back to the previous screen", group=APP)
     ]
@@ -95,19 +102,12 @@ class DisttuiScreen(Screen[None]):
     def header(self) -> HeaderBar:
         return self.query_one(HeaderBar)
 
-    @property
-    def disttui(self) -> Shell:
-        return cast("Shell", self.app)
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Refuse actions of the group `CHANGE` under --read-only."""
         return not (self.disttui.read_only and action in self._changes())
 
     async def action_back(self) -> None:
         await self.disttui.action_back()
-
-    def on_compose(self) -> None:
-        _take_size(self)
 
     def on_resize(self, event: events.Resize) -> None:
         """Show the required size while the terminal is too small; then restore the focus."""
@@ -137,15 +137,5 @@ class DisttuiScreen(Screen[None]):
         return {binding.action for binding in bindings if binding.group is CHANGE}
 
 
-class DisttuiModal(ModalScreen[ScreenResultType]):
+class DisttuiModal(ModalScreen[ScreenResultType], SizedScreen[ScreenResultType]):
     """A dialog over the screen, no larger than its content."""
-
-    HORIZONTAL_BREAKPOINTS = DisttuiScreen.HORIZONTAL_BREAKPOINTS
-    VERTICAL_BREAKPOINTS = DisttuiScreen.VERTICAL_BREAKPOINTS
-
-    @property
-    def disttui(self) -> Shell:
-        return cast("Shell", self.app)
-
-    def on_compose(self) -> None:
-        _take_size(self)
