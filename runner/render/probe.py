@@ -41,7 +41,7 @@ def render_probe(results: Results) -> str:
         widths[0] = max(4, min(widths[0], WIDTH - sum(widths[1:columns]) - 2 * (columns - 1)))
     heads = iter([_line(row[:columns], widths) for row in rows])
     lines = [next(heads)] if hosts else []
-    details = [dict.fromkeys(_details(facts, columns < len(_HEAD))) for _, facts in hosts]
+    details = [dict.fromkeys(host_details(facts, columns < len(_HEAD))) for _, facts in hosts]
     owners: dict[str, list[str]] = {}
     for (name, _), texts in zip(hosts, details, strict=True):
         for text in texts:
@@ -59,7 +59,8 @@ def render_probe(results: Results) -> str:
             shared.setdefault(f"all {len(names)} hosts:" if every else f"{', '.join(names)}:", []).append(text)
     for whose, equal in shared.items():
         lines += [*_wrapped(whose, indent=""), *_all_wrapped(equal)]
-    return "\n".join([*lines, *notes])
+    lines += [line for note in notes for line in _wrapped(note, indent="")]
+    return "\n".join(lines)
 
 
 def host_row(at: int, name: str, facts: HostFacts, marked: set[tuple[int, str]]) -> tuple[str, ...]:
@@ -84,11 +85,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def host_details(facts: HostFacts, with_address: bool) -> Iterator[str]:
-    """Yield the details of one host, in lines of at most `WIDTH` cells."""
-    yield from _all_wrapped(_details(facts, with_address))
-
-
-def _details(facts: HostFacts, with_address: bool) -> Iterator[str]:
+    """Yield the details of one host."""
     chosen = _with_torch(facts)
     if not chosen:
         others = [one for one in facts.interpreters if one.torch]
@@ -179,7 +176,7 @@ def differences(hosts: Sequence[tuple[str, HostFacts]]) -> tuple[set[tuple[int, 
             names = {value: [name for at, (name, _) in enumerate(hosts) if values[at] == value] for value in values}
             unit = " GiB" if column == "memory" else ""
             listed = "; ".join(f"{value}{unit} on {', '.join(found)}" for value, found in names.items())
-            notes += _wrapped(f"≠ {column}: {listed}", indent="")
+            notes.append(f"≠ {column}: {listed}")
     return marked, notes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -99,7 +99,7 @@ class HardwareStep(Step):
     def _show_notes(self) -> None:
         key = self.query_one(HardwareTable).key
         state = self.view.states.get(key)
-        apart = (Point(line[2:], "$state-slow", "≠ ") for line in _joined(self._differences, "  "))
+        apart = (Point(line[2:], "$state-slow", "≠ ") for line in self._differences)
         wrong = (
             point
             for finding in (self.view.errors(state) if state and state.facts and not state.pending else ())
@@ -116,7 +116,7 @@ def _about(state: HostCheck | None) -> Iterator[Point | str]:
     elif state.facts:
         facts = state.facts
         yield f"{facts.cpu.model} · {amount(facts.cpu.available, 'core')} for this login of {facts.cpu.physical}"
-        yield from (Point(line, hang=2) for line in _joined(host_details(facts, True), " " * 6))
+        yield from (Point(line, hang=2) for line in host_details(facts, True))
 
 
 def _row(state: HostCheck, at: int, marked: set[tuple[int, str]], wrong: bool) -> Row:
@@ -143,18 +143,6 @@ def _row(state: HostCheck, at: int, marked: set[tuple[int, str]], wrong: bool) -
          [(free.removesuffix(" free"), "state--slow" if busy else "")], cell("cores", cores),
          cell("memory", memory.removesuffix(" GiB")), torch_cell, address),
     )  # fmt: skip
-
-
-def _joined(lines: Iterable[str], indent: str) -> Iterator[str]:
-    """Join wrapped lines; continuation lines begin with `indent`."""
-    whole = ""
-    for line in lines:
-        if whole and not line.startswith(indent):
-            yield whole
-            whole = ""
-        whole = f"{whole} {line.strip()}".strip()
-    if whole:
-        yield whole
 
 
 def gpu_kinds(facts: HostFacts) -> str:
