@@ -122,6 +122,17 @@ def amount(number_of: int, noun: str) -> str:
     return f"{number_of:,} {noun if number_of == 1 else many}"
 
 
+def ranges(numbers: Iterable[int], separator: str = ", ") -> str:
+    """Numbers as text: `1`, `0, 2`, `0-3, 7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return separator.join(f"{run[0]}-{run[-1]}" if len(run) > 2 else separator.join(map(str, run)) for run in runs)
+
+
 def each_once(said: Iterable[tuple[str | None, _Said]]) -> Iterator[tuple[str, _Said]]:
     """Merge equal items of several hosts: yield (host names such as `node1, node2` or "", item)."""
     hosts: dict[_Said, dict[str, None]] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from disttui.runner.diagnose.frames import Frame, faulthandler_frames, folded, forked, in_files, main_frames, own
-from disttui.runner.formatting import duration
+from disttui.runner.formatting import duration, ranges
 from disttui.runner.protocol.files import ChildStack, CollectiveEntry, RankStacks
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
@@ -210,14 +210,7 @@ def names(ranks: Sequence[Standing]) -> str:
 
 def rank_words(numbers: Sequence[int]) -> str:
     """`rank 1`, `ranks 0, 2`, `ranks 0-3, 7`."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(words)
+    return ("rank " if len(numbers) == 1 else "ranks ") + ranges(numbers)
 
 
 def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 from textual.binding import BindingType
 from textual.strip import Strip
 
-from disttui.runner.formatting import duration
+from disttui.runner.formatting import duration, ranges
 from disttui.runner.hosts.load import GpuLoad, Load, ProcessLoad
 from disttui.runner.render.top import rate
 from disttui.runner.runs.watch import HostNow
@@ -218,7 +218,7 @@ class ProcessPane(RowList[Running]):
             _ProcessColumn("cpu", 6, ">", 0),
             _ProcessColumn("memory", 6, ">", 2),
             _ProcessColumn(
-                "gpu", min(12, max([3, *(len(_indices(one.process)) for one in items)])) if gpus else 0, "<", 1
+                "gpu", min(12, max([3, *(len(ranges(one.process.gpus, ",")) for one in items)])) if gpus else 0, "<", 1
             ),
             _ProcessColumn("gpu mem", 7 if gpus else 0, ">", 3),
             _ProcessColumn("run", min(20, max(3, runs)) if runs else 0, "<", 2),
@@ -268,18 +268,10 @@ def _cell(one: Running, name: str) -> tuple[str, str]:
         "pid": f"{process.pid}",
         "user": process.user,
         "memory": meters.size(process.rss),
-        "gpu": _indices(process),
+        "gpu": ranges(process.gpus, ","),
         "run": process.run,
     }
     return texts[name], "state--running" if name == "run" else ""
-
-
-def _indices(process: ProcessLoad) -> str:
-    """The indices of a process's GPUs as text: `0-3`, `0,2`."""
-    gpus = sorted(process.gpus)
-    if len(gpus) > 2 and gpus == list(range(gpus[0], gpus[-1] + 1)):
-        return f"{gpus[0]}-{gpus[-1]}"
-    return ",".join(map(str, gpus))
 
 
 def _memory_of(host: HostNow, process: ProcessLoad) -> float:

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from disttui.runner.api.preparing import Planned
-from disttui.runner.formatting import amount
+from disttui.runner.formatting import amount, ranges
 from disttui.runner.planning.plan import Plan
 from disttui.runner.planning.preflight import Finding
 from disttui.runner.planning.processes import HostChoice
@@ -284,7 +284,7 @@ def _row(draft: Draft, choice: HostChoice, planned: Planned) -> Row:
     own = profile is not None and profile.hosts[choice.node_rank].num_processes is not None
     last = host.first_rank + host.num_processes - 1
     facts = planned.facts[choice.node_rank]
-    gpus = spans(choice.gpus) if choice.gpus else "none"
+    gpus = ranges(choice.gpus, ",") if choice.gpus else "none"
     mark: Cell = [("yours", "state--running")] if own else [("auto", "muted")]
     crowded = choice.num_processes > (len(choice.gpus) if choice.gpus else facts.cpu.available)
     processes = f"▲ {choice.num_processes}" if crowded else str(choice.num_processes)
@@ -295,17 +295,6 @@ def _row(draft: Draft, choice: HostChoice, planned: Planned) -> Row:
          mark, str(last) if host.num_processes == 1 else f"{host.first_rank}-{last}", gpus,
          str(choice.omp_num_threads), str(facts.cpu.available), host.interface or "by route", choice.python),
     )  # fmt: skip
-
-
-def spans(indices: Sequence[int]) -> str:
-    """Rising indices as text: `0-3,6`."""
-    spans: list[list[int]] = []
-    for index in indices:
-        if spans and spans[-1][-1] == index - 1:
-            spans[-1].append(index)
-        else:
-            spans.append([index])
-    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
 
 
 def _run_rows(draft: Draft, planned: Planned) -> Iterator[Row]:
