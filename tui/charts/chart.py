@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
 from rich.style import Style
@@ -56,7 +57,42 @@ class Sought(Message):
         self.moment = moment
 
 
-class Chart(Drawn):
+class Framed(Drawn):
+    """A plot between its axes."""
+
+    def framed(self, canvas: Canvas, y: int, tick: str) -> Strip:
+        """A row of the plot, after the axis at its left with the label of a tick."""
+        pieces: list[Piece] = [(f"{tick:>{LABELS - 1}} ", self.component("muted"))]
+        pieces.append(("┤" if tick else "│", self.component("rule")))
+        return line([*pieces, *((text, self.colour(number)) for number, text in canvas.pieces(y))])
+
+    def ruler(self, ticks: Iterable[tuple[float, str]], room: int, cursor: float = -1.0) -> list[Strip]:
+        """The axis below the plot and its labels, as far as they fit; ticks and cursor are shares of the axis."""
+        ruler, words, free = ["─"] * room, [" "] * room, 0
+        for share, text in ticks:
+            x = min(room - 1, round(share * room))
+            ruler[x] = "┬"
+            start = max(0, min(room - len(text), x - len(text) // 2))
+            if start >= free and len(text) <= room:
+                words[start : start + len(text)] = text
+                free = start + len(text) + 1
+        if 0 <= cursor <= 1:
+            ruler[min(room - 1, int(cursor * room))] = "▲"
+        quiet, label = self.component("rule"), self.component("muted")
+        before, mark, after = "".join(ruler).partition("▲")
+        return [
+            line([" " * LABELS, (f"└{before}", quiet), (mark, label), (after, quiet)]),
+            line([(" " * (LABELS + 1) + "".join(words), label)]),
+        ]
+
+    def colour(self, number: int) -> Style:
+        """The colour of a line or mark of the canvas."""
+        if number in _QUIET:
+            return self.component(_QUIET[number])
+        return self.component(f"series--{1 if number == BESIDE else number % SERIES}") if number >= 0 else Style.null()
+
+
+class Chart(Framed):
     """The chosen metric with axes and units."""
 
     can_focus = True
@@ -129,8 +165,7 @@ class Chart(Drawn):
         rows = height - 2 if height > 4 else height
         legend = len(lines) > 1 and rows > 4
         rows -= legend
-        labels = LABELS
-        canvas = Canvas(width - labels - 1, rows)
+        canvas = Canvas(width - LABELS - 1, rows)
         axis = self._axis(snapshot, canvas.width)
         drawn = [(one.number, piece) for one in lines for piece in axis.pieces(one.track)]
         if self._smooth:
@@ -146,12 +181,13 @@ class Chart(Drawn):
         # Without values, the labels of the scale would be meaningless.
         values = limits.ticks(rows) if any(any(columns) for _, columns in drawn) else {}
         written = zip(values.items(), metric.ticks(list(values.values())), strict=True)
-        ticks = {row: words if len(words) < labels else plain(value) for (row, value), words in written}
+        ticks = {row: words if len(words) < LABELS else plain(value) for (row, value), words in written}
         in_order = sorted(lines, key=lambda one: one.number != BAND)
-        strips = [self._legend(in_order, width, labels, axis)] if legend else []
-        strips += [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
+        strips = [self._legend(in_order, width, axis)] if legend else []
+        strips += [self.framed(canvas, y, ticks.get(y, "")) for y in range(rows)]
         if len(strips) < height:
-            strips += self._labels(width, labels, axis, snapshot)
+            now = axis.place(snapshot.now) if snapshot.playback is not None else None
+            strips += self.ruler(axis.ticks(canvas.width), canvas.width, -1.0 if now is None else axis.share(now))
         return strips
 
     def _empty(self, snapshot: Snapshot | None, width: int) -> list[Strip]:
@@ -207,8 +243,8 @@ class Chart(Drawn):
             found.append(ChartLine(2, f"rank {self.rank}", each[self.rank]))
         return found
 
-    def _legend(self, lines: list[ChartLine], width: int, labels: int, axis: TimeAxis) -> Strip:
-        pieces: list[Piece] = [" " * (labels + 1)]
+    def _legend(self, lines: list[ChartLine], width: int, axis: TimeAxis) -> Strip:
+        pieces: list[Piece] = [" " * (LABELS + 1)]
         at, metric = self._at(axis), self.metric
         for place, one in enumerate(lines):
             value = self._value(one.track, axis, at) if at and metric else None
@@ -217,7 +253,7 @@ class Chart(Drawn):
             if cells(pieces) + cells([words]) + 4 + len(more) > width:
                 pieces.append((f"+{len(lines) - place}", self.component("muted")))
                 break
-            colour = self._colour(0 if one.number == BAND else one.number)
+            colour = self.colour(0 if one.number == BAND else one.number)
             pieces += [("━ ", colour), (f"{words}  ", self.component("muted"))]
         return line(pieces)
 
@@ -237,37 +273,6 @@ class Chart(Drawn):
         for number, columns in drawn:
             canvas.curve(0 if number == BAND else number, columns, limits, breaks)
         return limits
-
-    def _line(self, canvas: Canvas, y: int, tick: str, labels: int) -> Strip:
-        axis, label = self.component("rule"), self.component("muted")
-        pieces: list[Piece] = [(f"{tick:>{labels - 1}} ", label), ("┤" if tick else "│", axis)]
-        pieces += [(text, self._colour(number)) for number, text in canvas.pieces(y)]
-        return line(pieces)
-
-    def _colour(self, number: int) -> Style:
-        if number in _QUIET:
-            return self.component(_QUIET[number])
-        return self.component(f"series--{1 if number == BESIDE else number % SERIES}") if number >= 0 else Style.null()
-
-    def _labels(self, width: int, labels: int, axis: TimeAxis, snapshot: Snapshot) -> list[Strip]:
-        room = width - labels - 1
-        ruler, words, free = ["─"] * room, [" "] * room, 0
-        for tick in axis.ticks(room):
-            x = min(room - 1, round(tick.share * room))
-            ruler[x] = "┬"
-            start = max(0, min(room - len(tick.words), x - len(tick.words) // 2))
-            if start >= free and len(tick.words) <= room:
-                words[start : start + len(tick.words)] = tick.words
-                free = start + len(tick.words) + 1
-        now = axis.place(snapshot.now) if snapshot.playback is not None else None
-        if now is not None and 0 <= axis.share(now) <= 1:
-            ruler[min(room - 1, int(axis.share(now) * room))] = "▲"
-        quiet, label = self.component("rule"), self.component("muted")
-        before, mark, after = "".join(ruler).partition("▲")
-        return [
-            line([" " * labels, (f"└{before}", quiet), (mark, label), (after, quiet)]),
-            line([(" " * (labels + 1) + "".join(words), label)]),
-        ]
 
     def _show_title(self) -> None:
         metric, snapshot = self.metric, self._snapshot

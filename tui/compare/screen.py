@@ -19,12 +19,12 @@ from disttui.runner.formatting import amount, duration, figure
 from disttui.runner.ids import short
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.text import clean
-from disttui.tui.charts.chart import LABELS, LOOK_KEYS
+from disttui.tui.charts.chart import LABELS, LOOK_KEYS, Framed
 from disttui.tui.charts.plot import Canvas, Scale, clock_ticks, scale, smooth, step_ticks
 from disttui.tui.run.series import Bucket
 from disttui.tui.screen import DisttuiScreen
 from disttui.tui.theme import SERIES
-from disttui.tui.widgets.drawn import Drawn, Piece, cells, line
+from disttui.tui.widgets.drawn import Piece, cells, line
 from disttui.tui.widgets.points import Pages, Point
 
 LETTERS = "abcdefgh"
@@ -45,7 +45,7 @@ class ComparedRun(NamedTuple):
         return min(self.curve.values, default=float("inf"))
 
 
-class Curves(Drawn):
+class Curves(Framed):
     """A chart of the losses of all runs, each line with its letter."""
 
     def __init__(self) -> None:
@@ -87,7 +87,8 @@ class Curves(Drawn):
         for number, columns in enumerate(drawn):
             self._letters(canvas, number, columns, limits)
         ticks = {row: figure(value) or "" for row, value in limits.ticks(rows).items()}
-        return [*legend, *(self._row(canvas, y, ticks.get(y, "")) for y in range(rows)), *self._axis(begin, end, room)]
+        plot = (self.framed(canvas, y, ticks.get(y, "")) for y in range(rows))
+        return [*legend, *plot, *self.ruler(self._ticks(begin, end, room), room)]
 
     def _letters(self, canvas: Canvas, number: int, columns: Sequence[Bucket | None], limits: Scale) -> None:
         """Write a run's letter on its line, at its end and away from other letters."""
@@ -114,26 +115,10 @@ class Curves(Drawn):
                     pieces.append(("  best", self.component("strong") + colour))
             yield line(pieces)
 
-    def _row(self, canvas: Canvas, y: int, tick: str) -> Strip:
-        axis, label = self.component("rule"), self.component("muted")
-        pieces: list[Piece] = [(f"{tick:>{LABELS - 1}} ", label), ("┤" if tick else "│", axis)]
-        pieces += [
-            (text, self.component(f"series--{number}")) if number >= 0 else text for number, text in canvas.pieces(y)
-        ]
-        return line(pieces)
-
-    def _axis(self, begin: float, end: float, room: int) -> Iterator[Strip]:
+    def _ticks(self, begin: float, end: float, room: int) -> Iterator[tuple[float, str]]:
         most = max(1, room // 14)
-        ticks = step_ticks(begin, end, most) if self.by_step else clock_ticks(begin, end, most)
-        ruler, words = ["─"] * room, [" "] * (room + LABELS)
-        for tick in ticks:
-            x = min(room - 1, round((tick - begin) / (end - begin) * room))
-            text = f"{tick:,.0f}" if self.by_step else duration(tick)
-            start = max(0, min(room - len(text), x - len(text) // 2))
-            ruler[x] = "┬"
-            words[start : start + len(text)] = text
-        yield line([" " * LABELS, ("└" + "".join(ruler), self.component("rule"))])
-        yield line([(" " * (LABELS + 1) + "".join(words).rstrip(), self.component("muted"))])
+        for tick in step_ticks(begin, end, most) if self.by_step else clock_ticks(begin, end, most):
+            yield (tick - begin) / (end - begin), f"{tick:,.0f}" if self.by_step else duration(tick)
 
 
 def _columns(places: Sequence[float], values: Sequence[float], edges: Sequence[float]) -> list[Bucket | None]:
@@ -220,20 +205,19 @@ class CompareScreen(DisttuiScreen):
         self.header.show("compare", [amount(len(runs), "run"), *([f"best {short(best.run.run)}"] if best else [])])
         self.query_one(Curves).show(runs)
 
-    def action_steps(self) -> None:
+    def _toggle(self, what: str) -> None:
         curves = self.query_one(Curves)
-        curves.by_step = not curves.by_step
+        setattr(curves, what, not getattr(curves, what))
         curves.redraw()
+
+    def action_steps(self) -> None:
+        self._toggle("by_step")
 
     def action_log(self) -> None:
-        curves = self.query_one(Curves)
-        curves.logarithmic = not curves.logarithmic
-        curves.redraw()
+        self._toggle("logarithmic")
 
     def action_smooth(self) -> None:
-        curves = self.query_one(Curves)
-        curves.smoothed = not curves.smoothed
-        curves.redraw()
+        self._toggle("smoothed")
 
 
 def _curves(runs: Sequence[KnownRun]) -> list[ComparedRun]:
