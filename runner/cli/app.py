@@ -31,15 +31,6 @@ SECTIONS = {
     ),
 }  # fmt: skip
 """Commands as --help lists them."""
-MOVED = {
-    **{name: f"profile {name}" for name in ("validate", "plan", "import", "export", "bytegpt")},
-    **{
-        name: f"runs {name}"
-        for name in ("show", "diff", "metrics", "replay", "pull", "weights", "forget", "gc", "orphans")
-    },
-    "who": "lease list", "release": "lease release", "queue": "lease queue",
-}  # fmt: skip
-"""Commands without their group → their full names."""
 
 
 class Commands(UserDict[str, Any]):
@@ -196,12 +187,18 @@ _COMMANDS = {
     "watch": "check",
 }  # fmt: skip
 """Name → its module in this folder; other commands are below."""
-_PROFILE = {"validate": "profile", "plan": "profile", "import": "profile", "export": "profile"}
+_PROFILE = dict.fromkeys(("validate", "plan", "import", "export"), "profile")
 _RUNS = {
     "show": "show", "diff": "show", "metrics": "metrics", "replay": "show", "pull": "show", "weights": "show",
     "forget": "ending", "gc": "ending", "orphans": "ending",
 }  # fmt: skip
-_LEASE = {"add": "lease", "release": "lease", "list": "lease", "queue": "lease", "move": "lease"}
+_LEASE = dict.fromkeys(("add", "release", "list", "queue", "move"), "lease")
+MOVED = {
+    **{name: f"profile {name}" for name in (*_PROFILE, "bytegpt")},
+    **{name: f"runs {name}" for name in _RUNS},
+    "who": "lease list", "release": "lease release", "queue": "lease queue",
+}  # fmt: skip
+"""Commands without their group → their full names."""
 
 
 @click.group(

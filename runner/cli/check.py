@@ -12,6 +12,7 @@ import disttui
 from disttui.runner.cli.options import (
     LOCAL,
     OVERRIDES,
+    SANDBOX,
     TRUST,
     complete_hosts,
     emit,
@@ -37,7 +38,7 @@ from disttui.runner.errors import DisttuiError, InputError
 @click.option("--train", is_flag=True, help="Also start the ranks of a run and measure compute, memory and network.")
 @click.option("--params", metavar="N", help="With --train: the size of your model, such as 124M.")
 @click.option("--list", "listing", is_flag=True, help="List the checks.")
-@click.option("--sandbox", is_flag=True, help="Replace every host by a temporary SSH server on this machine.")
+@SANDBOX
 @TRUST
 def check(
     targets: tuple[str, ...],

@@ -100,7 +100,7 @@ _OF_THE_RUN = frozenset({"failed", "straggler", "host"})
 """Kinds of events that are printed; others are in the status line, or at the end."""
 _NAMED = 3
 """Most hosts named in a message."""
-_RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
+RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95)
 """Colours of the hosts' prefixes, in turn; never the only distinction."""
 
@@ -144,7 +144,7 @@ class TextPrinter:
         if restart:
             self._lines.pop(place, None)
             return
-        rank = _RANK_LOG.fullmatch(file)
+        rank = RANK_LOG.fullmatch(file)
         if rank is None:
             if file.endswith("/launcher.log"):
                 self._launcher_tails[host] = (
@@ -305,7 +305,7 @@ class TextPrinter:
         if not lines:
             return
         host, file = place
-        found = _RANK_LOG.fullmatch(file)
+        found = RANK_LOG.fullmatch(file)
         rank = found.group(2) if found else "?"
         prefix = f"{host}:{rank}".ljust(self._width)
         if self._colour:

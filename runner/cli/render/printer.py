@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
 from disttui.runner.cli.options import wants_json
-from disttui.runner.cli.render.live import AttachPrinter, TextPrinter
+from disttui.runner.cli.render.live import RANK_LOG, AttachPrinter, TextPrinter
 from disttui.runner.cli.render.output import check_reader, put
 from disttui.runner.profile.schema import Profile
 from disttui.runner.render.status import lag_words
@@ -23,8 +22,6 @@ from disttui.runner.runs.follow import LinkNews, LogRead, Notice, QueueNews, Rec
 from disttui.runner.runs.following import CaughtUp, StopSent, Update
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import LineMaker
-
-_RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
 
 
 class JsonPrinter:
@@ -43,7 +40,7 @@ class JsonPrinter:
         """Print the lines that these bytes complete."""
         if restart:
             self._lines.pop((host, file), None)
-        elif _RANK_LOG.fullmatch(file):
+        elif RANK_LOG.fullmatch(file):
             self._print_lines(host, file, self._lines.setdefault((host, file), LineMaker()).feed(data))
 
     def record(self, state: RunState, node: int, content: Content) -> None:
@@ -86,7 +83,7 @@ class JsonPrinter:
         self._print({"type": "detached", "run": run})
 
     def _print_lines(self, host: str, file: str, lines: list[str]) -> None:
-        found = _RANK_LOG.fullmatch(file)
+        found = RANK_LOG.fullmatch(file)
         assert found
         attempt, rank = int(found.group(1)), int(found.group(2))
         for line in lines:
