@@ -8,10 +8,8 @@ from typing import Any, ClassVar
 
 from textual import work
 from textual.binding import BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount
@@ -19,7 +17,7 @@ from disttui.runner.text import clean
 from disttui.tui.keys import CHANGE, MOVE, VIEW, bind
 from disttui.tui.screen import DisttuiScreen
 from disttui.tui.terminal import open_editor
-from disttui.tui.widgets.points import Point, Points
+from disttui.tui.widgets.points import Pages, Point
 
 _MOST = 256 * 1024
 """Maximum number of bytes of a file that are shown."""
@@ -40,13 +38,8 @@ class ProfileErrorScreen(DisttuiScreen):
         bind("error.check", "r", "check", "check", "check the file again", group=VIEW),
         bind("error.next", "n", "next(1)", "next", "next error", group=MOVE),
         bind("error.before", "N", "next(-1)", "before", "previous error", group=MOVE, show=False),
-        bind("error.down", "j", "scroll(1)", "down", group=MOVE, show=False),
-        bind("error.up", "k", "scroll(-1)", "up", group=MOVE, show=False),
     ]
-    DEFAULT_CSS = """
-    ProfileErrorScreen #text { height: auto; text-wrap: wrap; }
-    ProfileErrorScreen VerticalScroll { padding: 0 1; }
-    """
+    DEFAULT_CSS = "ProfileErrorScreen Pages { padding: 0 1; }"
 
     def __init__(self, path: Path, error: InputError, launch: bool = False) -> None:
         super().__init__()
@@ -54,14 +47,14 @@ class ProfileErrorScreen(DisttuiScreen):
         self._error = error
         self._launch = launch
         self._at = 0
-        self._points = Points(())
+        self._text = Pages()
         self._wrong: list[tuple[int, Path, int]] = []
         """The index of each error's point, and the file and line that it is about."""
 
     def body(self) -> Iterable[Widget]:
-        with VerticalScroll(classes="pane") as pane:
-            yield Static(id="text")
-        pane.border_title = Content(f" {clean(self._path.name)} ")
+        self._text.add_class("pane")
+        self._text.border_title = Content(f" {clean(self._path.name)} ")
+        yield self._text
 
     def on_mount(self) -> None:
         self._show_errors()
@@ -70,9 +63,8 @@ class ProfileErrorScreen(DisttuiScreen):
         problems = getattr(self._error, "problems", ())
         number = len(problems) or 1
         self.header.show(str(self._path.name), [amount(number, "error")], state="error")
-        self._points = Points(list(self._marked(problems)))
-        self.query_one("#text", Static).update(self._points)
-        self.query_one(VerticalScroll).focus()
+        self._text.show(self._marked(problems))
+        self._text.focus()
         self.call_after_refresh(self._show)
 
     def _marked(self, problems: Iterable[Any]) -> Iterator[Point]:
@@ -102,9 +94,7 @@ class ProfileErrorScreen(DisttuiScreen):
 
     def _show(self) -> None:
         if self._wrong:
-            pane = self.query_one(VerticalScroll)
-            row = self._points.top(self._wrong[self._at][0], self.query_one("#text").size.width)
-            pane.scroll_to(y=max(0, row - pane.size.height // 2), animate=False)
+            self._text.scroll_to_point(self._wrong[self._at][0])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the next error only if there are several."""
@@ -114,9 +104,6 @@ class ProfileErrorScreen(DisttuiScreen):
         if self._wrong:
             self._at = (self._at + by) % len(self._wrong)
             self._show()
-
-    def action_scroll(self, rows: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
     def action_edit(self) -> None:
         """Open the file in the user's editor, then check it."""

@@ -73,10 +73,6 @@ class Points(Visual):
     def get_height(self, rules: RulesMap, width: int) -> int:
         return self._at(width).get_height(rules, width) if self._points else 0
 
-    def top(self, index: int, width: int) -> int:
-        """The first row of a point at a width in cells."""
-        return sum(len(point.lines(width)) for point in self._points[:index])
-
     def _at(self, width: int) -> Content:
         if self._laid_out[0] != width:
             self._laid_out = width, Content("\n").join(line for point in self._points for line in point.lines(width))
@@ -108,3 +104,9 @@ class Pages(VerticalScroll, can_focus=True):
         self._points = shown
         self.plain = "".join(f"{point.plain}\n" for point in shown)
         self.query_one(Static).update(Points(shown))
+
+    def scroll_to_point(self, index: int) -> None:
+        """Show a point in the middle."""
+        width = self.query_one(Static).size.width
+        row = sum(len(point.lines(width)) for point in self._points[:index])
+        self.scroll_to(y=max(0, row - self.size.height // 2), animate=False)
