@@ -18,6 +18,7 @@ from disttui.tui.keys import MOVE, OPEN, VIEW, bind
 from disttui.tui.load import meters
 from disttui.tui.run.feed import Snapshot
 from disttui.tui.run.ranks import blamed, short_names
+from disttui.tui.run.series import bytes_
 from disttui.tui.theme import FULL, look
 from disttui.tui.widgets.drawn import Piece
 from disttui.tui.widgets.row_list import RowList, Sort
@@ -80,7 +81,7 @@ def _gpu_values(gpus: object) -> dict[str, Cell]:
         values["gpu"] = Cell(f"{mean:.0f} %", mean / 100)
     if sums["mem_used"]:
         used, total = sum(sums["mem_used"]), sum(sums["mem_total"])
-        values["gpu mem"] = Cell(_bytes(used), used / total if total else None)
+        values["gpu mem"] = Cell(bytes_(used), used / total if total else None)
     if sums["power"]:
         values["power"] = Cell(f"{sum(sums['power']):.0f} W")
     return values
@@ -219,11 +220,11 @@ class HostsPane(RowList[HostStatusRow]):
         if cpu is not None:
             values["cpu"] = Cell(f"{cpu:.0f} %", cpu / 100)
         if used is not None:
-            values["mem"] = Cell(_bytes(used), used / total if total else None)
+            values["mem"] = Cell(bytes_(used), used / total if total else None)
         for name, source in (("rx/s", "net_rx"), ("tx/s", "net_tx")):
             moved = number(telemetry.get(source))
             if moved is not None:
-                values[name] = Cell(_bytes(moved))
+                values[name] = Cell(bytes_(moved))
         return values | _gpu_values(telemetry.get("gpus"))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -263,10 +264,3 @@ def is_stale(host: HostState, snapshot: Snapshot) -> bool:
         return True
     ahead = snapshot.state.hosts[0].story.offsets.get(host.node, 0.0)
     return snapshot.now - (host.telemetry["t"] - ahead) > KEEP
-
-
-def _bytes(value: float) -> str:
-    for size, unit in ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")):
-        if value >= size:
-            return f"{value / size:.1f} {unit}B"
-    return f"{value:.0f} B"
