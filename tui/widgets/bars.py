@@ -17,6 +17,7 @@ from disttui.runner.ids import short
 from disttui.runner.text import clean
 from disttui.tui.keys import APP
 from disttui.tui.theme import state_words
+from disttui.tui.widgets.drawn import clicked, part
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -234,16 +235,16 @@ class Hints(Widget):
             self._keys = keys
             self.refresh(layout=True)
 
-    def _rows(self, width: int) -> list[list[tuple[int, Key]]]:
-        """The keys of each row with their columns; keys that do not fit go to the next row."""
-        rows: list[list[tuple[int, Key]]] = [[]]
+    def _rows(self, width: int) -> list[list[Key]]:
+        """The keys of each row; keys that do not fit go to the next row."""
+        rows: list[list[Key]] = [[]]
         at = 0
         for key in self._keys:
             cells = cell_len(key.shown) + 1 + cell_len(key.does)
             if rows[-1] and at + cells > width:
                 rows.append([])
                 at = 0
-            rows[-1].append((at, key))
+            rows[-1].append(key)
             at += cells + self.GAP
         return rows
 
@@ -251,7 +252,7 @@ class Hints(Widget):
         width = self.content_size.width or 80
         lines = [
             Content(" " * self.GAP).join(
-                Content.assemble((key.shown, "bold $accent"), f" {key.does}") for _, key in row
+                part(Content.assemble((key.shown, "bold $accent"), f" {key.does}"), key.key) for key in row
             )
             for row in self._rows(width)
         ]
@@ -260,10 +261,5 @@ class Hints(Widget):
         return Content.assemble(hints, " " * self.GAP if fits else "\n", self._after) if self._after else hints
 
     def on_click(self, event: events.Click) -> None:
-        offset = event.get_content_offset(self)
-        rows = self._rows(self.content_size.width or 80)
-        if offset is None or not 0 <= offset.y < len(rows):
-            return
-        for start, key in rows[offset.y]:
-            if start <= offset.x < start + cell_len(key.shown) + 1 + cell_len(key.does):
-                self.app.simulate_key(key.key)
+        if key := clicked(event):
+            self.app.simulate_key(key)

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from disttui.tui.keys import VIEW, bind
+from disttui.tui.widgets.drawn import clicked, part
 
 _MORE = re.compile(": | · ")
 """Separates the name of a pane from its details."""
@@ -46,8 +47,10 @@ class Tabs(Widget):
     def render(self) -> Content:
         """Draw the labels, with the current pane's bold."""
         labels, gap = self._fitting()
-        styles = ("bold $accent" if here else "$muted" for _, _, here in self._panes)
-        return Content(" " * gap).join(map(Content.styled, labels, styles))
+        return Content(" " * gap).join(
+            part(Content.styled(label, "bold $accent" if here else "$muted"), name)
+            for label, (name, _, here) in zip(labels, self._panes, strict=True)
+        )
 
     def _fitting(self) -> tuple[list[str], int]:
         """The labels that fit and the cells between them; the current pane's label is shortened last."""
@@ -68,13 +71,8 @@ class Tabs(Widget):
         yield names, self.GAP - 1
 
     def on_click(self, event: events.Click) -> None:
-        offset = event.get_content_offset(self)
-        labels, gap = self._fitting()
-        at = 0
-        for (name, _, _), label in zip(self._panes, labels, strict=True):
-            if offset is not None and at <= offset.x < at + cell_len(label):
-                self.post_message(self.Chosen(name))
-            at += cell_len(label) + gap
+        if (name := clicked(event)) is not None:
+            self.post_message(self.Chosen(name))
 
 
 class Rail(Widget):
@@ -97,7 +95,6 @@ class Rail(Widget):
         self._titles = titles
         self._at = 0
         self._reached = 0
-        self._places: list[tuple[int, int]] = []
 
     def go(self, step: int) -> None:
         self._at, self._reached = step, max(step, self._reached)
@@ -106,24 +103,19 @@ class Rail(Widget):
     def render(self) -> Content:
         """Draw all titles if they fit, or else only the open step's."""
         whole = sum(len(title) + 7 for title in self._titles) <= self.size.width + 5
-        parts: list[str | tuple[str, str]] = []
-        self._places, at = [], 0
+        parts: list[Content | tuple[str, str]] = []
         for number, title in enumerate(self._titles):
             here = number == self._at
             mark = "✓" if number < self._reached and not here else f"{number + 1}"
             text = f"{mark} {title}" if whole or here else mark
             style = "bold $accent" if here else "$state-done" if number < self._reached else "$muted"
-            self._places.append((at, at + len(text)))
             gap = "" if number == len(self._titles) - 1 else " ─── " if whole else " ─ "
-            parts += [(text, style), (gap, "$rule")]
-            at += len(text) + len(gap)
+            parts += [part(Content.styled(text, style), number), (gap, "$rule")]
         return Content.assemble(*parts)
 
     def on_click(self, event: events.Click) -> None:
-        offset = event.get_content_offset(self)
-        for number, (start, end) in enumerate(self._places):
-            if offset is not None and start <= offset.x < end:
-                self.post_message(self.Chosen(number))
+        if (number := clicked(event)) is not None:
+            self.post_message(self.Chosen(number))
 
 
 MORE = "… "
@@ -163,11 +155,14 @@ class Cycle(Widget, can_focus=True):
 
     def render(self) -> Content:
         """Draw the words, with the chosen one bold; if not all fit, draw those around it."""
-        parts: list[str | tuple[str, str]] = [" ", (MORE.rstrip(), "$muted")] if self._first else []
-        for word in self._choices[self._first :]:
+        first = self._first
+        more = part(Content.styled(MORE.rstrip(), "$muted"), self._choices[first - 1])
+        parts: list[Content | str | tuple[str, str]] = [" ", more] if first else []
+        for word in self._choices[first:]:
             chosen = word == self.value
             mark = "›" if chosen and self.has_focus else " "
-            parts += [(mark, "$accent"), (f" {word} ", "bold $accent" if chosen else "$muted")]
+            shown = Content.styled(f" {word} ", "bold $accent" if chosen else "$muted")
+            parts += [(mark, "$accent"), part(shown, word)]
         return Content.assemble(*parts)
 
     @property
@@ -181,18 +176,9 @@ class Cycle(Widget, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """Choose the option under the pointer, or the last one that the ellipsis hides."""
-        offset = event.get_content_offset(self)
-        first, at = self._first, 1
-        if first and offset is not None and at <= offset.x < at + len(MORE):
-            self._choose(self._choices[first - 1])
-            return
-        at += len(MORE) if first else 0
-        for word in self._choices[first:]:
-            wide = cell_len(word) + 2
-            if offset is not None and at <= offset.x < at + wide and word != self.value:
-                self._choose(word)
-                return
-            at += wide + 1
+        word = clicked(event)
+        if word not in (None, self.value):
+            self._choose(word)
 
     def action_choose(self, by: int) -> None:
         at = self._choices.index(self.value) if self.value in self._choices else 0

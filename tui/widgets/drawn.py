@@ -6,7 +6,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.color import Color as RichColor
@@ -17,6 +17,7 @@ from textual.color import Color
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
+from textual.style import Style as VisualStyle
 from textual.widget import Widget
 
 from disttui.tui.theme import COLOURS, LOUD
@@ -134,6 +135,16 @@ def line(pieces: Iterable[Piece]) -> Strip:
     return Strip(
         [Segment(piece, _NO_STYLE) if isinstance(piece, str) else Segment(*piece) for piece in pieces if piece]
     )
+
+
+def part(content: Content, value: object) -> Content:
+    """A text that can be clicked, with the value of `clicked`."""
+    return content.stylize(VisualStyle.from_meta({"part": value}))
+
+
+def clicked(event: events.Click) -> Any:
+    """The value of the `part` that was clicked, or None."""
+    return event.style.meta.get("part")
 
 
 def _changed(old: Strip, new: Strip) -> tuple[int, int]:
