@@ -64,8 +64,7 @@ class RunScreen(DisttuiScreen):
         #left { width: 40%; max-width: 76; margin: 0 2 0 0; }
         #hosts { height: auto; max-height: 42%; }
         #ranks { height: auto; max-height: 47%; }
-        &.-many #ranks { height: 1fr; max-height: 100%; }
-        &.-alone #ranks { height: 1fr; max-height: 100%; }
+        &.-many #ranks, &.-alone #ranks { height: 1fr; max-height: 100%; }
         #load { height: auto; }
         #events { height: 1fr; min-height: 2; }
         #charts { width: 1fr; }

@@ -79,12 +79,14 @@ class TopScreen(DisttuiScreen):
         self._now = 0.0
         self._feed: TopFeed | None = None
         self._history = LoadHistory()
+        self._load = HostsTable(self._history, id="load")
+        self._curves = CurvesPane(self._history, id="curves")
+        self._processes = ProcessPane(id="processes")
 
     def body(self) -> Iterable[Widget]:
         """Yield the hosts, curves, processes, error and filter."""
-        yield HostsTable(self._history, id="load").add_class("pane")
-        yield CurvesPane(self._history, id="curves").add_class("pane")
-        yield ProcessPane(id="processes").add_class("pane")
+        for pane in (self._load, self._curves, self._processes):
+            yield pane.add_class("pane")
         yield Static(id="failure")
         yield FilterLine()
 
@@ -154,18 +156,6 @@ class TopScreen(DisttuiScreen):
         here = self._load.here if "/" in self._load.only else None
         lease = meters.lease_of(here.host, here.gpu.index) if here and here.gpu else None
         return clean(meters.lease_words(here.host, lease)) if here and lease else ""
-
-    @property
-    def _load(self) -> HostsTable:
-        return self.query_one(HostsTable)
-
-    @property
-    def _curves(self) -> CurvesPane:
-        return self.query_one(CurvesPane)
-
-    @property
-    def _processes(self) -> ProcessPane:
-        return self.query_one(ProcessPane)
 
     @property
     def _pane(self) -> RowList[LoadRow] | RowList[Running]:

@@ -137,7 +137,8 @@ class HostsScreen(DisttuiScreen):
     def __init__(self) -> None:
         super().__init__()
         self._view = WizardState(new_draft())
-        self._prober = HostProber(self, self._link_to)
+        # Called in threads.
+        self._prober = HostProber(self, lambda host: self._viewer().open_link(host, self._view.draft.ssh_config))
 
     @abstractmethod
     def _show(self) -> None:
@@ -166,10 +167,6 @@ class HostsScreen(DisttuiScreen):
         self._view = replace(self._view, states=states)
         for name in fresh:
             self._start(name)
-
-    def _link_to(self, host: Host) -> Link:
-        """Connect to a host; called in a thread. Raises DisttuiError."""
-        return self._viewer().open_link(host, self._view.draft.ssh_config)
 
     def _viewer(self) -> Viewer:
         """The viewer that connects to the hosts; called in a thread."""
