@@ -434,6 +434,27 @@ TABLES = [
      [{"val_loss": 0.6, "accuracy": 0.8}, {"loss": 1.9}]),
     ("=== Evaluation ===\n=== Training ===\nloss: 0.6", [{"loss": 0.6}]),
     ("--- eval ---\ntrain loss: 0.6", [{"loss": 0.6}]),
+    ("INFO - trainer - Epoch 0/9\nINFO - trainer - Training\nINFO - trainer - Batch 1/80: loss: 6.6 ||\n"
+     "INFO - trainer - Validating\nINFO - trainer - Batch 7/8: loss: 1.0 ||\n"
+     "Training loss : 0.9  Validation loss : 1.1\n"
+     "INFO - trainer - Epoch 1/9\nINFO - trainer - Batch 1/80: loss: 0.8 ||",
+     [{"loss": 6.6, "step": 1, "epoch": 0, "steps": 720}, {"val_loss": 1.0, "epoch": 0},
+      {"val_loss": 1.1, "eval_train_loss": 0.9, "epoch": 0}, {"loss": 0.8, "step": 81, "epoch": 1, "steps": 720}]),
+    ("Training\nepoch 1 loss 0.5\nValidating\nloss 0.7\nepoch 2 loss 0.4",
+     [{"loss": 0.5, "epoch": 1}, {"val_loss": 0.7}, {"loss": 0.4, "epoch": 2}]),
+    ("Evaluating\nloss: 0.6", [{"loss": 0.6}]),
+    ("Epoch 1/3\nStep 10/100, Loss: 1.0\nVal Loss: 0.9\nEpoch 2/3\nStep 10/100, Loss: 0.8",
+     [{"step": 10, "steps": 300, "loss": 1.0, "epoch": 1}, {"val_loss": 0.9, "epoch": 1},
+      {"step": 110, "steps": 300, "loss": 0.8, "epoch": 2}]),
+    ("2024-04-26 09:39:10.910043: Epoch 7\n2024-04-26 09:41:39.493872: train_loss 0.7", [{"loss": 0.7, "epoch": 7}]),
+    ("[Wed Jun  6 2018] Training epoch: 1\n[Wed Jun  6 2018]  Batch(9/80) done. Loss: 6.3\n"
+     "[Wed Jun  6 2018] Training epoch: 2\n[Wed Jun  6 2018]  Batch(9/80) done. Loss: 5.3",
+     [{"loss": 6.3, "step": 9, "epoch": 1}, {"loss": 5.3, "step": 89, "epoch": 2}]),
+    ("Epoch: [2][8/80]  Loss 2.5 (2.9)\n 50%|##  | 10/20 [00:10<00:12, 1.6it/s]\nEpoch: [3][0/80]  Loss 2.4 (2.9)",
+     [{"epoch": 2, "step": 168, "loss": 2.5}, {"epoch": 3, "step": 240, "loss": 2.4}]),
+    ("Train Epoch    #1: 100% 80/80 [00:37<00:00, 1.4it/s, loss=0.9]\n"
+     "Train Epoch    #2:  50% 40/80 [00:37<00:00, 1.4it/s]",
+     [{"loss": 0.9, "step": 80, "epoch": 1}, {"step": 120, "epoch": 2}]),
     ("Validation:\n-----------\n  loss: 28.0", [{"val_loss": 28.0}]),
     ("=== Evaluation ===\n{'loss': 0.6, 'grad_norm': 1.0, 'learning_rate': 1e-3, 'epoch': 2}",
      [{"loss": 0.6, "grad_norm": 1.0, "lr": 0.001, "epoch": 2}]),

@@ -96,9 +96,11 @@ _OF_VALIDATION = frozenset(
 )
 _OF_A_MEAN = frozenset(["avg", "average", "mean", "epoch", "total"])
 # The step in brackets after its epoch: Epoch: [0][ 10/200]; by timm Train: 0 [  50/195 ( 26%)]; by mmengine
-# Epoch(train)  [1][  50/7330]; by Swin Train: [0/300][10/1251]; by DCGAN [0/25][100/1583].
+# Epoch(train)  [1][  50/7330]; by Swin Train: [0/300][10/1251]; by DCGAN [0/25][100/1583]; by OpenPCDet
+# Train:    1/3 ( 33%) [  49/323 ( 15%)].
 _BRACKETS = re.compile(
-    r"(?:\bepoch(?:\(train\)\s{0,4})?:?\s?\[(\d{1,9})(?:/\d{1,9})?\]|\btrain: (\d{1,9})"
+    r"(?:\bepoch(?:\(train\)\s{0,4})?:?\s?\[(\d{1,9})(?:/\d{1,9})?\]"
+    r"|\btrain: {1,6}(\d{1,9})(?:/\d{1,9} \([ \d]{1,4}%\))?"
     r"|(?:\btrain: |^)\[(\d{1,9})/\d{1,9}\]):?\s{0,4}"
     r"\[\s{0,12}(?:batch\s)?\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})(?:\]| \()",
     re.IGNORECASE,
@@ -115,16 +117,17 @@ _EPOCH_COMMA_BATCH = re.compile(
 # ESPnet's end of an epoch: 1epoch results: [train] iter_time=0.1, loss=99.2, [valid] loss=60.1
 _EPOCH_RESULTS = re.compile(r"\b(\d{1,6})epoch results: .{0,1500}?(?:\[valid\]|$)")
 # The step of an epoch after its number: Epoch 2: 50/50 loss 1.5, epoch 001:    100 / 2000 loss=5.1,
-# Epoch 1 [10/100] Loss 0.5, Epoch:[1/2](100/56351) loss:3.2
+# Epoch 1 [10/100] Loss 0.5, Epoch:[1/2](100/56351) loss:3.2, fairseq's first form epoch 010  2000 / 8223 loss=1.27
 _IN_EPOCH = re.compile(
-    r"\bepoch(?:\s?\d{1,9}(?:/\d{1,9})?\s?[:,|-]\s{1,12}|:?\s{1,4}\d{1,9}(?:/\d{1,9})?:?\s{1,4}\[\s{0,8}"
+    r"\bepoch(?:\s?\d{1,9}(?:/\d{1,9})?\s?[:,|-]\s{1,12}|\s\d{1,9}\s{2,8}|:?\s{1,4}\d{1,9}(?:/\d{1,9})?:?\s{1,4}\[\s{0,8}"
     r"|:?\s?\[\d{1,9}(?:/\d{1,9})?\]\s?\()"
     r"(\d{1,12})\s?/\s{0,8}(\d{1,12})(?=[\])]?[\s,|:\[(-]{1,12}(?:\w{1,20}[ _])?loss)",
     re.IGNORECASE,
 )
-# Epoch 1, batch 50; Batch 10/938; batch: 3
+# Epoch 1, batch 50; Batch 10/938; batch: 3; Batch(100/1879) done.
 _BATCH = re.compile(
-    r"(?<![\w./-])batch(?:\s|:\s?|\s?=\s?)\[?\s{0,4}(\d{1,12})(?:\s?/\s{0,4}(\d{1,12}))?(?![\w.])", re.IGNORECASE
+    r"(?<![\w./-])batch(?:\s|:\s?|\s?=\s?|\((?=\d{1,12}/))\[?\s{0,4}(\d{1,12})(?:\s?/\s{0,4}(\d{1,12}))?(?![\w.])",
+    re.IGNORECASE,
 )
 # mmengine without epochs: Iter(train) [   50/160000]; DINOv2: Training  [   10/125000]
 _ITERATIONS = re.compile(
@@ -163,7 +166,12 @@ _STEP_AND_RATE = re.compile(r"\bTime: {1,4}(\d{1,12}\.\d{1,12})s, {1,8}(\d{1,12}
 _METER = re.compile(r"\bTime\s{1,8}(\d{1,12}\.\d{1,12}) \(\s{0,8}\d")
 # The loss of a batch, with the mean of all batches so far in brackets: Loss 6.9412e+00 (6.9400e+00).
 _DECIMAL = rf"(?=[-+]?\d{{0,20}}\.|[-+]?(?:nan|inf)\b){_NUMBER}"
-_MEAN_LOSS = re.compile(rf"\bloss:?\s{{1,8}}(?:{_DECIMAL}) \(\s{{0,8}}({_DECIMAL})\)", re.IGNORECASE)
+# By BigDL the sum of all batches: Loss is (Loss: 134.7, count: 128, Average Loss: 1.05).
+_MEAN_LOSS = re.compile(
+    rf"\bloss:?\s{{1,8}}(?:(?:{_DECIMAL}) \(\s{{0,8}}({_DECIMAL})\)"
+    rf"|(?:{_NUMBER}), count: \d{{1,12}}, average loss: ({_NUMBER}))",
+    re.IGNORECASE,
+)
 # Top-1 accuracy of a batch, with that of all so far in brackets: Acc@1   1.56 (  0.37), acc1: 12.5 (11)
 # Some scripts print a fraction, most per cent: it keeps its number, and a name that nothing else has.
 _FIRST_GUESS = re.compile(rf"\bacc@?1:?\s{{1,8}}({_NUMBER})(?:\s{{1,4}}\(\s{{0,8}}({_NUMBER})\))?", re.IGNORECASE)
@@ -216,10 +224,13 @@ _VALIDATION = re.compile(
     r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s|\s[-=*#]{2})"
     r"|(?:val|valid|validation|eval|evaluation)_(?:step|iter|iteration|batch)\b"
     r"|(?:evaluat|validat)ing: \d|dev(?: set)? ?: loss"
-    r"|[(\[]test[)\]]|test(?: \(\w{1,20}\))?: \[|\btest (?:epoch|step|iter)\b|cv (?:\| .{0,30})?batch|valid on '"
+    r"|[(\[]test[)\]]|test(?: \(\w{1,20}\))?: \[|\btest (?:epoch|step|iter|batch(?! size))\b"
+    r"|cv (?:\| .{0,30})?batch|valid on '"
     r"|(?:val|valid|validation|eval|evaluation|test|dev) loss at"
     r"|testing(?:\s?:(?!\s?\d)| (?:epoch|step|iter|batch)\b)"
-    r"|saving dict for global step)"  # TensorFlow's estimators, at the end of an evaluation
+    r"|saving dict for global step"  # TensorFlow's estimators, at the end of an evaluation
+    r"|(?:epoch\(train\) \[\d{1,9}\]|iter\(train\) )\[\d{1,9}\])"  # mmcv's validation inside its training
+    r"|.{0,120}\bloss is \(loss:"  # BigDL
     # The function that logs (loguru), the event of structlog, and a pair that marks a validation.
     r"|.{0,120}(?:\| [\w.<>]{1,80}:(?!\w{0,40}train)(?:\w{0,30}_)?"
     r"(?:val|validate|validation|eval|evaluate|evaluation|evaluator)(?:_\w{1,30})?:\d{1,6} - "
@@ -285,7 +296,7 @@ _NAMES = {
     "lr": "lr", "learning_rate": "lr",
     "grad_norm": "grad_norm", "gradient_norm": "grad_norm", "gnorm": "grad_norm", "norm": "grad_norm",
     "step": "step", "global_step": "step", "iter": "step", "iteration": "step", "num_updates": "step", "update": "step",
-    "it": "step", "itr": "step", "completed_step": "step",
+    "nupdates": "step", "it": "step", "itr": "step", "completed_step": "step",
     "n_updates": "step", "train_num_updates": "step", "valid_num_updates": "step", "trainer_global_step": "step",
     "train_global_step": "step", "global_step_max_steps": "step", "current_steps": "step",
     "train/step": "step",
@@ -413,7 +424,7 @@ def _whole_line(line: str) -> Optional[Record]:
     if evaluated:
         put(found, "epoch", evaluated.group(1))
         return found
-    if found.keys() <= {"step", "steps"}:
+    if found.keys() <= {"step", "steps"} or "{" not in line:
         _unquoted(found, line)
     settle_loss(found)
     if counted and not counted.group(2):
@@ -511,7 +522,7 @@ def _loss_of(words: List[str]) -> str:
 
 def settle_loss(found: Record) -> None:
     """Rename a loss that is the whole one or a part of it, as in `lm_loss: 2.1, aux_loss: 0.1, loss: 2.2`."""
-    for name in ("lm_loss", "step_loss"):
+    for name in ("lm_loss", "step_loss", "xent"):
         if name in found and "loss" not in found:
             found["loss"] = found.pop(name)
 
@@ -576,7 +587,8 @@ def _is_source(line: str, match: "re.Match[str]", *, first: bool) -> bool:
 def _validation(found: Record, line: str) -> Record:
     """The metrics of a validation line: its loss as the validation loss, and accuracy; the mean if it has both."""
     mean = _MEAN_LOSS.search(line)
-    loss = _value(mean.group(1)) if mean else found.get("val_loss", found.get("loss", found.get("average_loss")))
+    loss = found.get("val_loss", found.get("loss", found.get("average_loss")))
+    loss = _value(mean.group(1) or mean.group(2)) if mean else loss
     rest = {name: value for name, value in found.items() if name in ("epoch", "accuracy")}
     guess = _FIRST_GUESS.search(line)
     first: Record = {"val_acc1": _value(guess.group(2) or guess.group(1))} if guess else {}

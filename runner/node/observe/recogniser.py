@@ -20,9 +20,10 @@ from .patterns import (
     settle_loss,
 )
 
-# Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] if the end is not known.
+# Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], 12% 12/100 [00:01<00:10, 8.1it/s] in notebooks, and
+# 12it [00:01, 8.1it/s] if the end is not known.
 _BAR = re.compile(
-    r"(?:^|\||: )\s{0,12}(\d{1,12})(?:/(\d{1,12})|it)\s{1,12}\[(?:[^\],]{1,40},\s{0,12}"
+    r"(?:^|\||: |(?<=\d%)\s)\s{0,12}(\d{1,12})(?:/(\d{1,12})|it)\s{1,12}\[(?:[^\],]{1,40},\s{0,12}"
     r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)|[\d:]{4,12}<[\d:?]{1,12})"
     r"(?:,([^\]]*))?\]"
 )
@@ -57,7 +58,7 @@ _PREPARES = re.compile(
 _UNCOUNTED_EPOCH = re.compile(r"epoch (\d{1,6})$", re.IGNORECASE)
 _OF_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs?$", re.IGNORECASE)
 _OVER_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs$", re.IGNORECASE)
-_EPOCH = re.compile(r"epoch\s{0,4}[:=]?\s{0,4}\[?\s{0,4}(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
+_EPOCH = re.compile(r"epoch\s{0,8}[:=#]?\s{0,4}\[?\s{0,4}(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
 
 
 class Bars:
@@ -71,10 +72,12 @@ class Bars:
 
     Attributes:
         step: Steps made in the whole run, None before the first bar.
+        lines_count: Whether lines of the log have shown the training's steps: a later bar is an evaluation's.
     """
 
     def __init__(self, *, from_0: bool = False) -> None:
         self.step: Optional[int] = None
+        self.lines_count = False
         self._first_epoch = 0 if from_0 else 1
         self._total = 0
         self._epoch = 0
@@ -164,7 +167,7 @@ class Bars:
     def _counts(self, title: str, total: int, trains: bool) -> bool:
         if trains or _NOT_TRAINING.search(title):
             return not _NOT_TRAINING.search(title)
-        if _OF_EPOCHS.match(title):
+        if _OF_EPOCHS.match(title) or (self.lines_count and self.step is None):
             return False  # around the bar of each epoch
         named = bool(_TRAINING.search(title)) and (_EPOCH.search(title) or not _PREPARES.search(title))
         return (not title or bool(named)) and (self.step is None or total == self._total)
@@ -271,7 +274,7 @@ def _is_drawn(line: str) -> bool:
     return len(line) <= LONGEST and _BAR.search(line) is not None
 
 
-_SHARE = re.compile(r": \d{1,3}%\s{0,12}$")
+_SHARE = re.compile(r"(?:^|: )\s{0,4}\d{1,3}%\s{0,12}$")
 
 
 def _title(head: str) -> str:
@@ -303,6 +306,14 @@ _VALIDATION_BELOW = re.compile(
     r"|test)(?: results?| metrics)?\b[\W_]{0,40}$",
     re.IGNORECASE,
 )
+# Lines that name only the phase or the epoch of those below, perhaps after a logger's prefix: Training, Epoch 3/10,
+# INFO - trainer - Validating, [Wed Jun  6 2018] Training epoch: 1
+_HEADING_ALONE = re.compile(
+    r"(?:[^\w]{0,40}|.{0,120}(?: - |[|:\]] ))[-=*#> ]{0,40}(?:(train(?:ing)?)|(validat(?:ing|ion)|evaluat(?:ing|ion))"
+    r"|(?:training )?(epoch:?\s{1,4}\d{1,6}(?:\s?(?:/|of)\s?\d{1,6})?))[-=*#<:. ]{0,40}$",
+    re.IGNORECASE,
+)
+_TRAINING_LOSS = re.compile(r"train(?:ing)?[ _/]loss", re.IGNORECASE)
 # The same as a rule: === Evaluation ===. Its results may follow at the same indentation.
 _RULED = re.compile(r"\s{0,40}([-=*#])\1{2,60} ?[^\W_].{0,80}[^\W_] ?\1{2,60}\s*$")
 _RESULTS_BELOW = 3
@@ -336,6 +347,8 @@ def may_tell(line: bytes) -> bool:
     """Whether a line may hold metrics: a cheap check before the expressions are applied."""
     lower = line.lower()
     if any(hint in lower for hint in HINTS) or line.rstrip()[-2:].strip(b" ,:") in (b"{", b"}"):
+        return True
+    if line.rstrip(b" .:-=*#<\r\n")[-5:] in (b"Train", b"ining"):  # the heading of a phase
         return True
     return bool(_ROW_OF_TABLE.match(line)) or line.lstrip()[:3] in (b"===", b"---", b"***", b"###")
 
@@ -376,6 +389,14 @@ class Recogniser:
         """Lines after a validation's heading in which its loss may still follow without indentation."""
         self._above: Record = {}
         """The step of the values below it."""
+        self._marks = False
+        """Whether a line of its own has begun the training: then one that begins a validation lasts up to the next."""
+        self._validating = False
+        """Whether such a line has begun a validation."""
+        self._epoch_above = ""
+        """The newest line of its own that names an epoch."""
+        self._length: Optional[Value] = None
+        """The number of steps in the newest line of the training."""
         self._bare: Optional[Tuple[int, int, int]] = None
         """A counter without a name: its number, its total, and the steps of earlier epochs."""
         self._newest: Optional[Value] = None
@@ -396,14 +417,10 @@ class Recogniser:
             self._results = 0 if "loss" in record else self._results
             return record
         record = None if self._is_reported(text) else self._table.recognise(text) or recognise(text)
-        above = (_ABOVE.search(text) or _STEP_ABOVE.search(text)) if record is None else None
         self._note_validation(text)
-        if above:
-            self._above = {}
-            put(self._above, "step", *above.groups())
-            epoch = _EPOCH_ABOVE.search(text)
-            if epoch:
-                put(self._above, "epoch", epoch.group(1))
+        self._note_heading(text)
+        if record is None:
+            self._note_step(text)
         self._bars.confirm(record or {}, text)
         if record is None:
             return None
@@ -420,17 +437,27 @@ class Recogniser:
             # An evaluation's mean over other batches (nanoGPT: "step 250: train loss 2.41, val loss 2.50"), not a
             # training line that repeats the newest val_loss (NeMo).
             record["eval_train_loss"] = record.pop("loss")
-        if "step" not in record and "epoch" not in record and self._bars.step is None:
+        self._place(record, text, following)
+        self._newest = record.get("step", self._newest)
+        return record
+
+    def _place(self, record: Record, text: str, following: bytes) -> None:
+        """Complete the step and the epoch of a record."""
+        if "loss" in record:
+            self._length = record.get("steps", self._length)
+        if "step" not in record and "epoch" not in record and "val_loss" not in record and self._bars.step is None:
             self._count_bare(record, text)
+        if self._epoch_above and "epoch" not in record and self._bars.step is None:
+            text = f"{self._epoch_above} {text}"
+            put(record, "epoch", self._epoch_above.split("/")[0].split()[-1])
         if "step" in record:
+            self._bars.lines_count = self._bars.lines_count or "loss" in record
             self._count_on(record, text)
             if "epoch" in self._above:
                 record.pop("steps", None)  # of an epoch
         elif self._bars.step is not None:
             ahead = self._bars.step_at(_text(following))
             record["step"] = self._bars.step if ahead is None else ahead
-        self._newest = record.get("step", self._newest)
-        return record
 
     def _below(self, record: Record, text: str) -> Record:
         """A record completed by the line above it."""
@@ -438,6 +465,9 @@ class Recogniser:
             self._above = {}
         counted = not record.keys().isdisjoint(("step", "epoch", "lr", "grad_norm", "step_time"))
         below = self._results and not counted and "train" not in text.lower()
+        if counted and ("epoch" in record or record.get("steps") in (None, self._length)):
+            self._validating = False
+        below = below or (self._validating and not _TRAINING_LOSS.search(text))
         if below and "loss" in record:
             self._results = 0  # it has one
         if (self._validates is not None or below) and "loss" in record and "val_loss" not in record:
@@ -457,6 +487,24 @@ class Recogniser:
             self._results = 0
         elif self._validates is not None and len(text) - len(text.lstrip()) <= self._validates:
             self._validates = None
+
+    def _note_step(self, text: str) -> None:
+        above = _ABOVE.search(text) or _STEP_ABOVE.search(text)
+        if above is None:
+            return
+        self._above = {}
+        put(self._above, "step", *above.groups())
+        epoch = _EPOCH_ABOVE.search(text)
+        if epoch:
+            put(self._above, "epoch", epoch.group(1))
+
+    def _note_heading(self, text: str) -> None:
+        heading = _HEADING_ALONE.match(text)
+        if heading is None:
+            return
+        self._validating = bool(heading.group(2)) and self._marks
+        self._marks = self._marks or bool(heading.group(1))
+        self._epoch_above = heading.group(3) or self._epoch_above
 
     def _count_bare(self, record: Record, text: str) -> None:
         """Use a counter without a name as the step, once it has been seen to increase."""
