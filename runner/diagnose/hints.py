@@ -45,7 +45,7 @@ _KNOWN = _table(
             "depends on the rank or on files of the host.",
         ),
         "one GPU twice": (
-            r"Duplicate GPU detected|invalid device ordinal",
+            r"Duplicate GPU detected|invalid device ordinal|device < num_gpus",
             "Two ranks share a GPU, or a rank asked for a GPU that {host} does not have. Call "
             "torch.cuda.set_device(LOCAL_RANK), and start no more processes than GPUs (`num_processes`, `gpus`).",
         ),
@@ -194,7 +194,7 @@ _KNOWN = _table(
         ),
         "GPU too old": (
             r"only supports? Ampere|(?:bfloat16|bf16)[^\n]{0,60}(?:only supported on|not supported on)"
-            r"|doesn't support bf16",
+            r"|doesn't support bf16|--tf32 requires Ampere",
             "torch sees no GPU on {host} that is new enough for bf16 or FlashAttention (Ampere): use fp16, and "
             "attn_implementation='sdpa'.",
         ),
@@ -322,6 +322,7 @@ _KNOWN = _table(
         "joining timed out": (
             r"client socket has failed to connect to any|connection to the C10d store has failed"
             r"|RendezvousTimeoutError|waiting for clients\. ?\d+/\d+ clients joined|client socket has timed out after"
+            r"|(?:got error|^RuntimeError|\nRuntimeError): Socket Timeout|RendezvousClosedError"
             r"|Timed out after \d+ seconds waiting for clients|DistStoreError.*timeout|wait timeout after \d+ ?ms",
             "Not all ranks reached the rendezvous in time: a rank ended or hangs before init_process_group, or a "
             "firewall separates the hosts.",
@@ -630,7 +631,7 @@ _NO_CUDA = re.compile(r"Torch not compiled with CUDA enabled|no attribute '_cuda
 _NO_NCCL = re.compile(r"Distributed package doesn't have NCCL built in")
 _NO_DRIVER = re.compile(
     r"Found no NVIDIA driver on your system|No (?:CUDA|HIP) GPUs are available|CUDA driver initialization failed"
-    r"|no (?:CUDA|ROCm)-capable device is detected|CUDA_ERROR_NO_DEVICE|(?:cuda|hip)ErrorNoDevice"
+    r"|no GPUs found!|no (?:CUDA|ROCm)-capable device is detected|CUDA_ERROR_NO_DEVICE|(?:cuda|hip)ErrorNoDevice"
     r"|(?:cudaGetDeviceCount|cuInit|hipInit)[^\n]{0,200}Error 100\b"
 )
 _DEVICE_IDS = re.compile(r"DistributedDataParallel device_ids .*got device_ids .*device\(type='cpu'\)", re.DOTALL)
@@ -812,7 +813,8 @@ _ALLOCATOR = re.compile(
 _NO_MEMORY = re.compile(r"\[Errno 12\]|std::bad_alloc|fork: Cannot allocate memory")
 _NUMPY = re.compile(rf"Unable to allocate {_SIZE} for an array")
 _SHARED = re.compile(
-    r"out of shared memory|insufficient shared memory|unable to (?:open|allocate|mmap|resize) .*shared memory"
+    r"out of shared memory|insufficient shared memory"
+    r"|unable to (?:open|allocate|mmap|resize) .*shared memory(?!.*Too many open files)"
     r"|/torch_\d+.*No space|No space left on device: ['\"]?/dev/shm|/dev/shm/nccl"
     r"|Error while creating shared memory segment",
     re.IGNORECASE,

@@ -118,6 +118,23 @@ def test_every_recorded_failure_is_tested() -> None:
     assert known - tested == {"hang_gloo", "hang_nccl", "nccl_unhandled_cuda"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "message", "name"),
+    [
+        ("RuntimeError", "unable to open shared memory object </torch_9> in x: Too many open files", "too many"),
+        ("RuntimeError", "unable to open shared memory object </torch_9> in read-write mode: Success", "out of memory"),
+        ("RuntimeError", "Socket Timeout", "joining timed out"),
+        ("RuntimeError", "retrieving ncclUniqueId by key 0, but store->get(0) got error: Socket Timeout", "joining"),
+        ("ValueError", "ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "no GPU"),
+        ("ValueError", "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7", "GPU too old"),
+        ("DeferredCudaCallError", "device >= 0 && device < num_gpus INTERNAL ASSERT FAILED", "one GPU twice"),
+    ],
+)
+def test_similar_messages_have_the_hint_of_their_cause(kind: str, message: str, name: str) -> None:
+    found = hinted(failed({1: {"type": kind, "message": message, "traceback": f"{kind}: {message}"}}))
+    assert found[0].startswith(name)
+
+
 def test_what_is_unknown_has_no_hint() -> None:
     error = {"type": "ValueError", "message": "the loss is nan", "traceback": ""}
     assert hinted(failed({0: error})) == ("", "")
