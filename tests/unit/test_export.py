@@ -117,6 +117,8 @@ def test_a_hostfile_comes_back_with_the_same_hosts_and_counts() -> None:
     exported = export_profile(parse(read_foreign(text, "hostfile").text, "mine.yaml"), "hostfile")
     assert exported.files == {"hostfile": text}
     assert any("launch.master is auto" in note for note in exported.notes)
+    loop = export_profile(two(nccl="nccl, master: 127.0.0.1"), "hostfile")
+    assert any("127.0.0.1 is another machine on each host; set launch.master" in note for note in loop.notes)
     other = export_profile(two(), "hostfile")
     assert other.files["hostfile"] == "box1 slots=4\nbox2 slots=4\n"
     assert "a hostfile cannot contain user and port of box2: write them into ~/.ssh/config" in other.notes

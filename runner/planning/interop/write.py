@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -89,8 +90,11 @@ def _hostfile(plan: Plan) -> Exported:
     if len(plan.hosts) > 1 and any(entry.endpoint.is_local for entry in plan.profile.hosts):
         notes.append("localhost in the hostfile is the machine that runs mpirun: run it on this one")
     hostfile, first = {"hostfile": "".join(lines)}, plan.hosts[0]
-    if len(plan.hosts) > 1 and plan.master == LOOPBACK:
-        return Exported(hostfile, (*notes, "no mpirun.sh: launch.master is auto; set it, or add --probe"))
+    if len(plan.hosts) > 1 and ipaddress.ip_address(plan.master).is_loopback:
+        given = plan.profile.launch.master or plan.profile.hosts[0].address
+        why = f"{plan.master} is another machine on each host; set launch.master to an address that all reach"
+        why = why if given == plan.master else "launch.master is auto; set it, or add --probe"
+        return Exported(hostfile, (*notes, f"no mpirun.sh: {why}"))
     if differing := sorted({name for host in plan.hosts for name in _differing(first, host)}):
         return Exported(hostfile, (*notes, f"no mpirun.sh: the hosts differ in {', '.join(differing)}"))
     env = {**first.env, "MASTER_ADDR": plan.master, "MASTER_PORT": str(plan.profile.launch.ports[0])}
