@@ -92,6 +92,7 @@ _DROPPED = {
     "array": "a run is one job: disttui sweep starts many",
     **dict.fromkeys(("output", "error", "open-mode"), _LOGS),
     "input": "ranks have no standard input",
+    "gpu-bind": "every rank takes the GPU of its LOCAL_RANK",
     "cpus-per-task": "disttui sets OMP_NUM_THREADS from the cores of the host",
     "kill-on-bad-exit": "a failed rank ends the run",
     "get-user-env": "ranks get the login's environment",

@@ -1187,10 +1187,11 @@ class _Body:
                 job = None
             else:
                 job = self._job(job)
-        used = self._used(job)
+        used = self._used(job.names if job else ())
+        exported = self._used(step.name for step in self._steps)
         for line, name in self._assigned:
-            why = "inserted where it is used" if name in used else "not used"
-            self._draft.dropped(line, name, self._variables.why.get(name, why) if name in used else why)
+            why = "inserted where it is used" if name in used else "nothing that is kept uses it"
+            self._draft.dropped(line, name, self._variables.why.get(name, why) if name in used | exported else why)
         self._doubt_sourced(used)
         setup = list[str]()
         for at, step in enumerate(self._steps):
@@ -1223,9 +1224,9 @@ class _Body:
             elif name not in self._called and body:
                 self._draft.ambiguous(line, shown(name), "an uncalled function; dropped")
 
-    def _used(self, job: JobLine | None) -> set[str]:
-        """Return the names whose values are in the job's command, directly or through other variables."""
-        found = set(job.names) if job else set()
+    def _used(self, names: Iterable[str]) -> set[str]:
+        """Return names, and those whose values are in their values, directly or through other variables."""
+        found = set(names)
         while more := {part for name in found for part in self._variables.parts.get(name, ())} - found:
             found |= more
         return found
