@@ -14,7 +14,7 @@ import click
 import disttui
 from disttui.runner.cli.check import is_profile
 from disttui.runner.cli.options import TRUST, complete_hosts, emit_line, example, load_profile, viewing, wants_json
-from disttui.runner.errors import InputError
+from disttui.runner.errors import DisttuiError, HostError, InputError
 from disttui.runner.ids import short
 from disttui.runner.text import clean, quote
 
@@ -69,6 +69,7 @@ def exec_(ctx: click.Context, targets: tuple[str, ...], trust_profile: bool) -> 
             if isinstance(one, ExecEnded):
                 codes.append(one.code)
                 if one.error is not None:
+                    _note_no_run(one.error, targets)
                     data = {"host": one.host, "error": one.error.as_json()}
                     emit_line(data, f"{one.host:{width}} │ {one.error.reason}")
                 elif one.code or wants_json():
@@ -98,8 +99,18 @@ def shell(target: str, trust_profile: bool) -> None:
             raise InputError(what, f"Use disttui exec {quote(target.partition(':')[0])} -- COMMAND")
     place = _shell_place(target, trusted=trust_profile)
     with viewing() as viewer:
-        code = open_shell(viewer, place)
+        try:
+            code = open_shell(viewer, place)
+        except HostError as error:
+            _note_no_run(error, (target.partition(":")[0],))
+            raise
     raise SystemExit(code)
+
+
+def _note_no_run(error: DisttuiError, targets: Sequence[str]) -> None:
+    """Add that no run is known, if what was taken for a host looks like the id of one."""
+    if error.host in targets and re.search("-[0-9a-f]{4,}$", error.host):
+        error.what += f"; and no run {clean(error.host)} is known here"
 
 
 def _shell_place(target: str, *, trusted: bool) -> ExecPlace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -99,13 +100,14 @@ def run(
     overrides = _allowing(overrides, allow_differences)
     script = Path(profile)
     named = named_hosts(hosts) if hosts is not None else None
-    if script.suffix == ".py" and script.is_file():
+    language = _language(script)
+    if language == "Python":
         if named is None:
             cure = f"Name them: disttui run {quote(profile)} --hosts box1,box2 (or local). Or make a profile: disttui."
             raise InputError(f"{clean(profile)} is a script, but no hosts are given", cure)
         loaded = disttui.script_profile(script, named, args, overrides)
         raise SystemExit(run_profile(loaded, None, sandbox=sandbox, **start))
-    _refuse_code(script)
+    _refuse_code(script, language)
     if args:
         cure = "Set job.args in the profile; --set job.args.lr=1e-3 changes one."
         raise InputError(f"only scripts take arguments after --, not the profile {clean(profile)}", cure)
@@ -116,7 +118,7 @@ def run(
     raise SystemExit(run_profile(loaded, path, sandbox=sandbox, **start))
 
 
-def _refuse_code(path: Path) -> None:
+def _refuse_code(path: Path, language: str) -> None:
     """Raise InputError for code other than Python, which would be read as a profile, and for a launcher's name."""
     from disttui.runner.profile.library import named
 
@@ -134,9 +136,22 @@ def _refuse_code(path: Path) -> None:
     if path.suffix == ".ipynb" and path.is_file():
         cure = f"Convert it, then run the script: jupyter nbconvert --to script {quote(str(path))}"
         raise InputError(f"{clean(str(path))} is a notebook, not a Python script", cure)
-    if path.suffix == ".sh" and path.is_file():
+    if language == "shell":
         cure = f"Put it into a profile as job.command: [bash, {path.name}], with job.sync for its folder."
         raise InputError(f"{clean(str(path))} is a shell script, not a Python script", cure)
+
+
+def _language(path: Path) -> str:
+    """Python or shell for a script, by its name or its first line; empty for any other file."""
+    line = b""
+    with suppress(OSError):  # a name that is too long
+        if path.is_file() and path.suffix not in (".py", ".sh", ".yaml", ".yml"):
+            with path.open("rb") as file:
+                line = file.readline(200)
+        elif path.is_file():
+            return {".py": "Python", ".sh": "shell"}.get(path.suffix, "")
+    found = re.match(rb"#!.*?\b(python|(?:ba|da|k|z)?sh)[\d.]*(?:\s|$)", line)
+    return "" if found is None else "Python" if found[1] == b"python" else "shell"
 
 
 @click.command(epilog=example("disttui rerun 2node-7f3a", "disttui rerun 2node-7f3a --resume --set job.args.lr=1.5e-4"))

@@ -78,6 +78,8 @@ WRONG = [
         "run a.sh --hosts a",
         "a.sh is a shell script, not a Python script\n  → Put it into a profile as job.command: [ba",
     ),
+    ("run start --hosts a", "start is a shell script, not a Python script\n  → Put it into a profile as job.command"),
+    ("run trainer", "trainer is a script, but no hosts are given\n  → Name them: disttui run trainer --hosts box1"),
     ("run train.py --hosts=", "--hosts: no host given\n  → Give names as for ssh"),
     ("run train.py --hosts local,n[1-2],local", "--hosts: local is named twice\n  → Name each host once"),
     ("run bad.yaml --hosts a -- --lr 1", "only scripts take arguments after --, not the profile bad.yaml"),
@@ -105,6 +107,8 @@ def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tm
     (tmp_path / "code").mkdir()
     for name in ("train.py", "code/a.py", "code/train.py", "a.ipynb", "a.sh"):
         (tmp_path / name).touch()
+    (tmp_path / "start").write_text("#!/bin/bash -l\nexec true\n")
+    (tmp_path / "trainer").write_text("#!/usr/bin/env python3\nprint()\n")
     (tmp_path / "dangling.yaml").symlink_to("gone")
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "pipe.yaml")
@@ -113,6 +117,13 @@ def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tm
     assert done.returncode == 2
     assert message in done.stderr and "Traceback" not in done.stderr
     assert not done.stdout
+
+
+def test_a_host_that_looks_like_a_run_is_called_unknown_too(tmp_path: Path) -> None:
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = disttui("exec", "no.such.invalid-7f3a", "--", "true", cwd=tmp_path, env=env)
+    assert done.returncode == 1
+    assert done.stdout.endswith("does not resolve; and no run no.such.invalid-7f3a is known here\n"), done.stdout
 
 
 def test_thousands_of_unknown_arguments_are_summarized(tmp_path: Path) -> None:
