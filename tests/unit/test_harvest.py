@@ -443,6 +443,12 @@ TABLES = [
     ("Training\nepoch 1 loss 0.5\nValidating\nloss 0.7\nepoch 2 loss 0.4",
      [{"loss": 0.5, "epoch": 1}, {"val_loss": 0.7}, {"loss": 0.4, "epoch": 2}]),
     ("Evaluating\nloss: 0.6", [{"loss": 0.6}]),
+    ("Starting epoch 1/2\nBatch 9/10 - loss: 0.9\nValidation\nBatch 1/2 - loss: 1.1\n"
+     "Epoch [2/2]\nBatch 1/10 - loss: 0.8",
+     [{"loss": 0.9, "step": 9, "steps": 20, "epoch": 1}, {"val_loss": 1.1, "epoch": 1},
+      {"loss": 0.8, "step": 11, "steps": 20, "epoch": 2}]),
+    ("Epoch 3 of 10\nLoss: 0.5\nEvaluating...\nLoss: 0.7\nBest model: epoch 2\nLoss: 0.4",
+     [{"loss": 0.5, "epoch": 3}, {"val_loss": 0.7, "epoch": 3}, {"loss": 0.4, "epoch": 3}]),
     ("Epoch 1/3\nStep 10/100, Loss: 1.0\nVal Loss: 0.9\nEpoch 2/3\nStep 10/100, Loss: 0.8",
      [{"step": 10, "steps": 300, "loss": 1.0, "epoch": 1}, {"val_loss": 0.9, "epoch": 1},
       {"step": 110, "steps": 300, "loss": 0.8, "epoch": 2}]),

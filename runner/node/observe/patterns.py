@@ -293,6 +293,7 @@ _NAMES = {
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
     "val_loss_epoch": "val_loss", "valid_loss_epoch": "val_loss", "validation_loss_epoch": "val_loss",
     "eval_loss_epoch": "val_loss", "dev_loss": "val_loss", "cv_loss": "val_loss",
+    "lm_loss_value": "val_loss",
     "lr": "lr", "learning_rate": "lr",
     "grad_norm": "grad_norm", "gradient_norm": "grad_norm", "gnorm": "grad_norm", "norm": "grad_norm",
     "step": "step", "global_step": "step", "iter": "step", "iteration": "step", "num_updates": "step", "update": "step",

@@ -309,8 +309,10 @@ _VALIDATION_BELOW = re.compile(
 # Lines that name only the phase or the epoch of those below, perhaps after a logger's prefix: Training, Epoch 3/10,
 # INFO - trainer - Validating, [Wed Jun  6 2018] Training epoch: 1
 _HEADING_ALONE = re.compile(
-    r"(?:[^\w]{0,40}|.{0,120}(?: - |[|:\]] ))[-=*#> ]{0,40}(?:(train(?:ing)?)|(validat(?:ing|ion)|evaluat(?:ing|ion))"
-    r"|(?:training )?(epoch:?\s{1,4}\d{1,6}(?:\s?(?:/|of)\s?\d{1,6})?))[-=*#<:. ]{0,40}$",
+    r"(?!.{0,120}\b(?:best|load|sav|checkpoint|restor))(?:[^\w]{0,40}|.{0,120}(?: - |[|:\]] ))[-=*#> ]{0,40}"
+    r"(?:(train(?:ing)?)|(validat(?:ing|ion)|evaluat(?:ing|ion))"
+    r"|(?:(?:training|starting|start|begin) )?"
+    r"(epoch:?\s{0,4}[\s\[]\s?\d{1,6}(?:\s?(?:/|of)\s?\d{1,6})?\]?))[-=*#<:. ]{0,40}$",
     re.IGNORECASE,
 )
 _TRAINING_LOSS = re.compile(r"train(?:ing)?[ _/]loss", re.IGNORECASE)
@@ -390,7 +392,7 @@ class Recogniser:
         self._above: Record = {}
         """The step of the values below it."""
         self._marks = False
-        """Whether a line of its own has begun the training: then one that begins a validation lasts up to the next."""
+        """Whether a line of its own has begun the training: then a validation lasts up to the next such line."""
         self._validating = False
         """Whether such a line has begun a validation."""
         self._epoch_above = ""
@@ -449,7 +451,7 @@ class Recogniser:
             self._count_bare(record, text)
         if self._epoch_above and "epoch" not in record and self._bars.step is None:
             text = f"{self._epoch_above} {text}"
-            put(record, "epoch", self._epoch_above.split("/")[0].split()[-1])
+            put(record, "epoch", re.findall(r"\d+", self._epoch_above)[0])
         if "step" in record:
             self._bars.lines_count = self._bars.lines_count or "loss" in record
             self._count_on(record, text)
@@ -471,6 +473,7 @@ class Recogniser:
         if below and "loss" in record:
             self._results = 0  # it has one
         if (self._validates is not None or below) and "loss" in record and "val_loss" not in record:
+            self._validating = self._validating and (self._marks or counted)
             rest = {name: value for name, value in record.items() if name not in ("loss", "step", "steps")}
             return {"val_loss": record["loss"], **rest}  # its step counts the validation's own batches
         return record if "step" in record else {**record, **self._above}
@@ -499,10 +502,10 @@ class Recogniser:
             put(self._above, "epoch", epoch.group(1))
 
     def _note_heading(self, text: str) -> None:
-        heading = _HEADING_ALONE.match(text)
+        heading = _HEADING_ALONE.match(text) if len(text) < 200 else None
         if heading is None:
             return
-        self._validating = bool(heading.group(2)) and self._marks
+        self._validating = bool(heading.group(2)) and (self._marks or bool(self._epoch_above))
         self._marks = self._marks or bool(heading.group(1))
         self._epoch_above = heading.group(3) or self._epoch_above
 
