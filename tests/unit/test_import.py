@@ -1004,6 +1004,13 @@ def test_the_hosts_of_mpirun_have_their_processes(options: str, hosts: str) -> N
     assert "names hosts" in notes(read_foreign(text, "file", hosts=["c", "d"])) and "names hosts" not in said
 
 
+def test_only_what_a_job_script_exports_is_in_the_environment() -> None:
+    text = "#!/bin/bash\n#SBATCH -N 1\nreadonly A=1\ndeclare -r B=2\ndeclare -x C=3\nexport D=4\nreadonly D=5\n"
+    found = read_foreign(f"{text}srun torchrun --nproc_per_node 8 a.py $A $B", "job.sh", hosts=("n1",))
+    job = parse(found.text, "job.yaml").job
+    assert job.env == {"C": "3", "D": "5"} and job.args == ("1", "2")
+
+
 def test_a_variable_that_mpirun_exports_is_taken_over() -> None:
     profile, _ = taken(f"{TWO}A=1\nmpirun -np 16 -npernode 8 -x A -x B=2 python a.py\n", hosts=("n1", "n2"))
     assert profile.job.env == {"A": "1", "B": "2"}

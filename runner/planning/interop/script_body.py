@@ -859,11 +859,13 @@ class _Body:
         if any(re.fullmatch(r"-\w*f\w*", word.source) for word in words):
             self._draft.dropped(line, first, "functions are read where they are called")
             return
+        exports = first == "export" or any(re.match(r"-\w*x", word.source) for word in words)
+        exported = {step.name for step in self._steps}
         for word in words:
             self._integers.update(re.findall(r"^\w+", word.source) if is_integer else ())
-            if first != "local":
+            if exports or word.source.partition("=")[0] in exported:
                 self._export(line, word)
-            elif "=" in word.source:
+            elif re.match(r"[A-Za-z_]\w*\+?=", word.source):
                 self._assign(line, word)
 
     def _sets(self, words: Sequence[Word]) -> list[str]:
