@@ -392,9 +392,8 @@ class Recogniser:
         self._above: Record = {}
         """The step of the values below it."""
         self._marks = False
-        """Whether a line of its own has begun the training: then a validation lasts up to the next such line."""
+        """Whether a line of its own has begun the training or an epoch: then one may begin a validation."""
         self._validating = False
-        """Whether such a line has begun a validation."""
         self._epoch_above = ""
         """The newest line of its own that names an epoch."""
         self._length: Optional[Value] = None
@@ -473,7 +472,7 @@ class Recogniser:
         if below and "loss" in record:
             self._results = 0  # it has one
         if (self._validates is not None or below) and "loss" in record and "val_loss" not in record:
-            self._validating = self._validating and (self._marks or counted)
+            self._validating = self._validating and counted  # without a counter, only the first is known to be one
             rest = {name: value for name, value in record.items() if name not in ("loss", "step", "steps")}
             return {"val_loss": record["loss"], **rest}  # its step counts the validation's own batches
         return record if "step" in record else {**record, **self._above}
@@ -505,8 +504,8 @@ class Recogniser:
         heading = _HEADING_ALONE.match(text) if len(text) < 200 else None
         if heading is None:
             return
-        self._validating = bool(heading.group(2)) and (self._marks or bool(self._epoch_above))
-        self._marks = self._marks or bool(heading.group(1))
+        self._validating = bool(heading.group(2)) and self._marks
+        self._marks = self._marks or not heading.group(2)
         self._epoch_above = heading.group(3) or self._epoch_above
 
     def _count_bare(self, record: Record, text: str) -> None:
