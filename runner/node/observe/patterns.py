@@ -53,7 +53,7 @@ _EXAMPLES = re.compile(r" -- iter: \d{1,12}/\d{1,12}\s{0,4}$")
 # The same without a separator, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])(global step|step|iteration|iter|itr|it(?=\s{{1,4}}\d{{1,12}}\s?[:,|/])|update"
-    rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}[#\[]?|\[|\s?\((?=\d{{1,12}}/))\s{{0,12}}({_NUMBER})"
+    rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}[#\[]?|[#\[]|\s?\((?=\d{{1,12}}/))\s{{0,12}}({_NUMBER})"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])(?:\s?(ms|s|secs?|seconds|%)(?!\w))?",
     re.IGNORECASE,
 )
