@@ -223,6 +223,7 @@ _KNOWN = _table(
             r"(?:pair\.cc|gloo|nccl|c10d|TCPStore|ibv_|socketPro|Call to \w+|(?:read|write) error|writev|recv[VB]|sendB"
             r"|\bNet :)[^\n]{0,300}connection (?:closed|reset) by (?:remote )?peer"
             r"|(?:^|\n)[\w.]*(?:Error|Exception): (?:\[Errno \d+\] )?connection (?:closed|reset) by (?:remote )?peer"
+            r"|\bNet : [^\n]{0,200}(?:Connection refused|Broken pipe)"
             r"|remote process (?:has )?exited|recv, got 0 bytes"
             r"|IBV_WC_WR_FLUSH|Got completion [^\n]*status=5\b",
             "A rank lost its connection to another one: that rank ended unexpectedly, or the network between "
@@ -310,7 +311,8 @@ _KNOWN = _table(
         "download": (
             r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://"
             r"|HTTPS?ConnectionPool[^\n]{0,200}timed out|\('Connection aborted\.'"
-            r"|cannot find the requested files in the local cache\. Please check your connection",
+            r"|cannot find the requested files in the local cache\. Please check your connection"
+            r"|Couldn't reach [^\n]{1,200} on the Hub",
             "The script downloads, but {host} cannot reach that address. Copy the files to the hosts first, or set "
             "HTTPS_PROXY in `job.env`.",
         ),

@@ -124,6 +124,8 @@ def test_every_recorded_failure_is_tested() -> None:
         ("RuntimeError", "unable to open shared memory object </torch_9> in x: Too many open files", "too many"),
         ("RuntimeError", "unable to open shared memory object </torch_9> in read-write mode: Success", "out of memory"),
         ("RuntimeError", "Socket Timeout", "joining timed out"),
+        ("DistBackendError", "Net : Call to recv from 10.0.0.2<45671> failed : Connection refused", "rank killed"),
+        ("ConnectionError", "Couldn't reach 'allenai/c4' on the Hub (LocalEntryNotFoundError)", "download"),
         ("RuntimeError", "retrieving ncclUniqueId by key 0, but store->get(0) got error: Socket Timeout", "joining"),
         ("ValueError", "ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "no GPU"),
         ("ValueError", "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7", "GPU too old"),
