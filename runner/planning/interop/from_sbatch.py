@@ -85,7 +85,8 @@ _DROPPED = {
     **dict.fromkeys(
         ("account", "partition", "qos", "time", "constraint", "dependency", "reservation", "exclusive",
          "comment", "exclude", "begin", "deadline", "priority", "nice", "licenses", "hint", "oversubscribe",
-         "wckey", "time-min", "mem", "mem-per-cpu", "mem-per-gpu", "tmp", "mail-type", "mail-user"),
+         "wckey", "time-min", "mem", "mem-per-cpu", "mem-per-gpu", "tmp", "mail-type", "mail-user",
+         "overcommit", "wait-all-nodes"),
         _QUEUE,
     ),
     **dict.fromkeys(("clusters", "no-requeue", "parsable"), "disttui submits the job, and chooses this"),
