@@ -466,6 +466,7 @@ _OF_THE_SCRIPT = {
     **dict.fromkeys(("((", "let"), "it is computed when the job starts"),
     **dict.fromkeys(("set", "shopt", "shift", "getopts", "trap"), "it is only for this script's shell"),
     **dict.fromkeys(("sleep", "wait", "exit", "true", ":", "return"), "it starts nothing"),
+    "tee": "disttui keeps the output of every rank",
 }
 MPI_TOTAL = ("np", "n", "c")
 MPI_EACH = ("npernode", "N", "ppn", "perhost", "map-by", "pernode")
@@ -986,6 +987,8 @@ class _Body:
                 self._flow.ended = 0
                 if len(self._jobs) > before:
                     return
+            if command.writes and (name := self._variables.shown(self._variables.text(command.writes))) != "/dev/null":
+                self._draft.dropped(line, shown(f"> {name}"), _OF_THE_SCRIPT["tee"])
             if job.kind != "shell":
                 self._jobs.append((job, len(self._steps)))
             elif depth < _MOST_NESTED and not (first == "eval" and _HOOK.search(command.source[:60])):
