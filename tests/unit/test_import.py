@@ -1067,6 +1067,12 @@ def test_the_folder_of_the_job_is_the_one_entered_last(lines: str, workdir: str)
     assert ("set job.workdir to the folder" in said) == ("$X" in lines)
 
 
+@pytest.mark.parametrize(("after", "what"), [("> out/log.txt 2>&1 &", "> out/log.txt"), ("2>&1 | tee log.txt", "tee")])
+def test_a_log_file_of_the_script_is_dropped_with_the_reason(after: str, what: str) -> None:
+    _, said = taken(f"{TWO}srun torchrun --nproc-per-node 8 a.py {after}\n", hosts=("n1", "n2"))
+    assert f"{what}: dropped: disttui keeps the output of every rank" in said
+
+
 def test_plain_python_is_started_once_whatever_the_tasks() -> None:
     """Many scripts ask for tasks to get processors: ten of them were ten ranks."""
     text = "#!/bin/sh\n#SBATCH -N1 --ntasks-per-node=10 --gres=gpu:1\npython a.py\n"

@@ -987,8 +987,7 @@ class _Body:
                 self._flow.ended = 0
                 if len(self._jobs) > before:
                     return
-            if command.writes and (name := self._variables.shown(self._variables.text(command.writes))) != "/dev/null":
-                self._draft.dropped(line, shown(f"> {name}"), _OF_THE_SCRIPT["tee"])
+            self._note_output(command)
             if job.kind != "shell":
                 self._jobs.append((job, len(self._steps)))
             elif depth < _MOST_NESTED and not (first == "eval" and _HOOK.search(command.source[:60])):
@@ -998,6 +997,11 @@ class _Body:
                     self._jobs.append((replace(job, kind="unread", value=" ".join(fields)), len(self._steps)))
         if not self._open and len(self._jobs) == before:
             self._prepares(command, words, fields)
+
+    def _note_output(self, command: SimpleCommand) -> None:
+        """Note the file that a job's output is redirected to."""
+        if command.writes and (name := self._variables.shown(self._variables.text(command.writes))) != "/dev/null":
+            self._draft.dropped(command.line, shown(f"> {name}"), _OF_THE_SCRIPT["tee"])
 
     def _without_prefix(self, line: int, fields: list[str]) -> list[str]:
         """Drop a first word whose value is unknown, as in `$PROFILE python a.py`."""
