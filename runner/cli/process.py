@@ -40,8 +40,6 @@ def run() -> NoReturn:
 
 
 def _run() -> int:
-    if not os.environ.get("HOME"):
-        os.environ.pop("HOME", None)  # empty, `~` would be `/`, not the account's home
     stdout = sys.stdout
     try:
         return cli.main(prog_name="disttui", standalone_mode=False, obj=_given) or 0

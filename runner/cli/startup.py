@@ -16,7 +16,9 @@ from disttui.runner.text.masking import masked
 
 
 def begin() -> None:
-    """Set up the streams, the signals and the imports of this process."""
+    """Set up the environment, the streams, the signals and the imports of this process."""
+    if not os.environ.get("HOME"):
+        os.environ.pop("HOME", None)  # with an empty one, `~` is `/`, not the account's home
     _set_up_streams()
     _end_in_order()
     _hide_invoke()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from disttui.runner.api import ending
-from disttui.runner.cli import app, process
+from disttui.runner.cli import app
 from disttui.runner.cli.signals import Signals
 from disttui.runner.errors import InputError
 from disttui.runner.runs import registry
@@ -218,12 +218,15 @@ def test_a_relative_data_home_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert mirrors_folder({"XDG_DATA_HOME": "/x"}) == Path("/x/disttui/runs")
 
 
-def test_an_empty_home_is_the_home_of_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    homes: list[Path] = []
-    monkeypatch.setenv("HOME", "")
-    monkeypatch.setattr("disttui.runner.cli.process.cli.main", lambda **_: homes.append(Path("~/x").expanduser()))
-    assert process._run() == 0
-    assert homes == [Path(pwd.getpwuid(os.getuid()).pw_dir) / "x"]
+def test_an_empty_home_is_the_home_of_the_account() -> None:
+    code = (
+        "from pathlib import Path\nfrom disttui.runner.cli import startup\n"
+        "startup.begin()\nprint(Path('~/x').expanduser())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "HOME": ""}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{pwd.getpwuid(os.getuid()).pw_dir}/x\n"
 
 
 def test_ctrl_c_before_the_start_says_that_nothing_was_started(tmp_path: Path) -> None:
