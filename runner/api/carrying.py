@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 import tempfile
 import threading
 from collections import Counter
@@ -132,16 +133,16 @@ def collect_code(
     if profile.job.sync is None or source is None:
         return None
     sync = profile.job.sync
-    file = source.resolve() if source.is_file() else None
-    above = file.parent if file else source
+    single = _is_file(source)
+    above, only = (source.parent, source.name) if single else (source, "")
     with ThreadPoolExecutor(1, "git") as pool:
-        git = pool.submit(git_state, above)
-        wanted = Wanted(above, sync.exclude, sync.include, sync.max, only=file.name if file else "")
+        git = pool.submit(git_state, above, only)
+        wanted = Wanted(above, sync.exclude, sync.include, sync.max, only=only)
         found = collect(wanted, code_store(environ), user_folder("cache", environ) / "sync", tell)
     _check_script(profile, found)
     return RunCode(
-        file or found.folder, found.sha256, found.manifest, len(found.entries), found.size, found.omitted,
-        git.result(), new=found.new, pointers=found.pointers,
+        source.resolve() if single else found.folder, found.sha256, found.manifest, len(found.entries), found.size,
+        found.omitted, git.result(), new=found.new, pointers=found.pointers,
     )  # fmt: skip
 
 
@@ -374,6 +375,14 @@ def code_store(environ: Mapping[str, str]) -> Store:
     except OSError as error:
         cure = "Free space there, or set XDG_CACHE_HOME to a folder of your own."
         raise InputError(f"cannot use this cache: {error.strerror}", cure, place=str(folder)) from None
+
+
+def _is_file(path: Path) -> bool:
+    """Whether this is a regular file; a link in a team's library could lead to a private key."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _check_script(profile: Profile, found: Collected) -> None:

@@ -120,7 +120,7 @@ def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:
 def script_profile(
     script: Path, hosts: Sequence[str], args: Sequence[str] = (), overrides: tuple[str, ...] = ()
 ) -> Profile:
-    """A profile for a local script, whose folder each run sends.
+    """A profile for a local script, which each run sends with its folder.
 
     Args:
         hosts: As a profile names them.

@@ -93,11 +93,12 @@ class AppGroup(click.Group):
 @click.pass_context
 def _open_profile(ctx: click.Context, profile: str) -> None:
     from disttui.runner.api.interop import refuse_foreign
+    from disttui.runner.cli.run import script_language
     from disttui.runner.profile.library import find
 
     path = find(profile)
     read_only = bool(ctx.parent and ctx.parent.params["read_only"])
-    if path.suffix == ".py":
+    if script_language(path) == "Python":
         open_app(f"Use disttui run {quote(profile)} --hosts HOST,…", ("script", (path,)), read_only=read_only)
     refuse_foreign(path)
     open_app(f"Use disttui run {profile}", ("wizard", (path,)), read_only=read_only)

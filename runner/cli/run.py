@@ -56,11 +56,11 @@ class _WithArguments(click.Command):
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-").replace("_", "-")
             cure = next((use for names, use in _OF_LAUNCHERS.items() if name in names.split()), "")
-            if not cure and not any(word.endswith(".py") for word in given):
+            if any(word.endswith(".py") for word in given):
+                after = f"disttui run train.py --hosts box1 -- {error.option_name} …"
+                cure = f"{cure}{'. ' if cure else ''}Put the script's options after --: {after}"
+            if not cure:
                 raise
-            cure = cure or (
-                f"Put the script's options after --: disttui run train.py --hosts box1 -- {error.option_name} …"
-            )
             raise InputError(f"{error.option_name} is not an option of disttui run", cure) from None
 
 
@@ -89,10 +89,10 @@ def run(
 ) -> None:
     """Run PROFILE on all its hosts until it ends.
 
-    PROFILE is a file, the name of a saved profile, or with --hosts a Python script: then its folder is sent to the
-    hosts, and its arguments are ARGS. Standard output has the ranks' lines, standard error disttui's messages. Ctrl-C
-    stops the run on all hosts, a second Ctrl-C kills it; if the terminal is closed, the run continues, unless it is in
-    a sandbox.
+    PROFILE is a file, the name of a saved profile, or with --hosts a Python script: then its folder (only the script,
+    if that is your home folder) is sent to the hosts, and its arguments are ARGS. Standard output has the ranks' lines,
+    standard error disttui's messages. Ctrl-C stops the run on all hosts, a second Ctrl-C kills it; if the terminal is
+    closed, the run continues, unless it is in a sandbox.
     """
     from disttui.runner.api.library import named_hosts
     from disttui.runner.profile.library import find
@@ -100,7 +100,8 @@ def run(
     overrides = _allowing(overrides, allow_differences)
     script = Path(profile)
     named = named_hosts(hosts) if hosts is not None else None
-    language = _language(script)
+    _refuse_launcher(script)
+    language = script_language(script)
     if language == "Python":
         if named is None:
             cure = f"Name them: disttui run {quote(profile)} --hosts box1,box2 (or local). Or make a profile: disttui."
@@ -118,14 +119,20 @@ def run(
     raise SystemExit(run_profile(loaded, path, sandbox=sandbox, **start))
 
 
-def _refuse_code(path: Path, language: str) -> None:
-    """Raise InputError for code other than Python, which would be read as a profile, and for a launcher's name."""
+def _refuse_launcher(path: Path) -> None:
+    """Raise InputError for a program that starts scripts, as in `disttui run torchrun train.py`."""
     from disttui.runner.profile.library import named
 
     starters = ("python", "python3", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
-    if str(path) in starters and not named(str(path)) and not path.exists():
+    if path.name in starters and not path.is_dir() and not named(str(path)):
         cure = "disttui starts it: disttui run train.py --hosts box1,box2 -- ARGS"
         raise InputError(f"{path.name} is a program that starts scripts, not a profile", cure)
+
+
+def _refuse_code(path: Path, language: str) -> None:
+    """Raise InputError for code other than Python, which would be read as a profile."""
+    from disttui.runner.profile.library import named
+
     scripts: list[Path] = []
     with suppress(OSError):  # a name that is too long
         scripts = sorted(path.glob("*.py")) if path.is_dir() and not named(str(path)) else []
@@ -141,7 +148,7 @@ def _refuse_code(path: Path, language: str) -> None:
         raise InputError(f"{clean(str(path))} is a shell script, not a Python script", cure)
 
 
-def _language(path: Path) -> str:
+def script_language(path: Path) -> str:
     """Python or shell for a script, by its name or its first line; empty for any other file."""
     line = b""
     with suppress(OSError):  # a name that is too long

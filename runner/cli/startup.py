@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Thread
 from types import FrameType
 from typing import TextIO
@@ -18,7 +19,8 @@ from disttui.runner.text.masking import masked
 def begin() -> None:
     """Set up the environment, the streams, the signals and the imports of this process."""
     if not os.environ.get("HOME"):
-        os.environ.pop("HOME", None)  # with an empty one, `~` is `/`, not the account's home
+        with suppress(KeyError):  # no such account
+            os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir  # with an empty one, `~` is `/`
     _set_up_streams()
     _end_in_order()
     _hide_invoke()

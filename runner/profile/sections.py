@@ -118,7 +118,7 @@ class Sync(Model):
     """Local code that every run gets a copy of."""
 
     source: Annotated[f.LocalFolder, Field(alias="from")] = "."
-    """Folder on this machine, or a single file of one."""
+    """Folder on this machine, or a single file that is no link."""
     to: f.Folder | None = None
     """Parent folder of the copies on the hosts; default: the run's folder."""
     exclude: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
@@ -188,8 +188,8 @@ class Job(Model):
     wrap: tuple[f.Word, ...] = ()
     """Words before the interpreter, such as [apptainer, exec, img.sif]; output in `disttui logs`."""
     sync: Sync | None = None
-    """Local folder to send, such as `.`, or a mapping; each run gets its own copy, as its `workdir`. All that git does
-    not ignore is sent; without git, or if it ignores every file, all but usual leftovers."""
+    """Local folder or file to send, such as `.`, or a mapping; each run gets its own copy, as its `workdir`. All that
+    git does not ignore is sent; without git, or if it ignores every file, all but usual leftovers."""
     environment: Environment | None = None
     """Packages: a local file, such as `requirements.txt`, or a mapping; each host installs them once."""
     setup: Annotated[tuple[f.Prose, ...], f.few(MOST_COMMANDS)] = ()

@@ -143,8 +143,8 @@ def collect(wanted: Wanted, store: Store, cache: Path, tell: Callable[[str], Non
         raise InputError(f"cannot be read: {error.strerror}", cure, place=place) from None
 
 
-def git_state(folder: Path) -> GitState:
-    """Return commit, branch and uncommitted changes of a folder; all are empty if git fails."""
+def git_state(folder: Path, only: str = "") -> GitState:
+    """Return commit, branch and uncommitted changes of a folder, or `only` of a file; all are empty if git fails."""
     try:
         folder = folder.expanduser().resolve()
         if _repository(folder) is None:
@@ -154,8 +154,8 @@ def git_state(folder: Path) -> GitState:
         with suppress(InputError):  # the head may be detached
             branch = _git(folder, "symbolic-ref", "--short", "-q", "HEAD").decode("utf-8", "replace").strip()[:200]
         with suppress(InputError):
-            diff = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--", ".")
-            names = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split(b"\0")
+            diff = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--", only or ".")
+            names = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", only or ".").split(b"\0")
             text = diff.decode("utf-8", "replace")
             untracked = tuple(name.decode("utf-8", "replace")[:1000] for name in names if name)[:CODE_UNTRACKED]
             return GitState(commit, branch, text[:CODE_DIFF], len(text) > CODE_DIFF, untracked)
@@ -392,7 +392,7 @@ class _Collector:
         if why := tree.flaw(path):
             self._omit(path, why, seen.st_size if stat.S_ISREG(seen.st_mode) else None)
             return None
-        included = bool(self._wanted.only) or self._include.matching_any_part(name) is not None
+        included = (self._wanted.whole and bool(self._wanted.only)) or self._include.matching_any_part(name) is not None
         why = self._reason(path, name, seen, included=included)
         secret = False
         if not why and stat.S_ISLNK(seen.st_mode):
@@ -506,7 +506,8 @@ def _checked(folder: Path) -> Path:
     try:
         real = folder.expanduser().resolve(strict=True)
         if not real.is_dir():
-            raise InputError("not a folder", "Set job.sync.from to the folder of your code.", place=str(folder))
+            cure = "Set job.sync.from to the folder of your code."
+            raise InputError("neither a folder nor a regular file", cure, place=str(folder))
         home = Path.home().resolve()
     except (OSError, RuntimeError) as error:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

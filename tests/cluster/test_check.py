@@ -220,6 +220,12 @@ def limit_cpu(me: User, quota: Path, over: threading.Event) -> None:
             return
 
 
+def removed(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    return not folder.exists()
+
+
 def test_a_host_with_a_cpu_quota_is_named(user: Make) -> None:
     quota = Path(f"/sys/fs/cgroup/cpu/disttui-test-{os.getpid()}")
     try:
@@ -234,9 +240,7 @@ def test_a_host_with_a_cpu_quota_is_named(user: Make) -> None:
     finally:
         over.set()
         limiting.join()
-        while quota.exists():  # the kernel removes ended processes from it a moment later
-            with contextlib.suppress(OSError):
-                quota.rmdir()
+        wait_for(lambda: removed(quota), "the kernel takes ended processes out of the cgroup")
     assert ["node2"] in [one["hosts"] for one in found["train.compute"]]
 
 

@@ -54,6 +54,10 @@ def test_a_script_on_the_hosts_is_left_there(project: Path, monkeypatch: pytest.
     monkeypatch.setenv("HOME", str(project))
     alone = {"script": "train.py", "sync": str(project / "train.py")}
     assert job(_put(draft, "script", "train.py")) == alone, "a whole home is never sent"
+    (project / "src").mkdir()
+    (project / "src/train.py").touch()
+    assert "sync" not in job(_put(draft, "script", "src/train.py")), "the script would have another path there"
+    assert "sync" not in job(_put(draft, "script", "x" * 300))
 
 
 def test_script_given_to_the_command_is_the_job(project: Path, tmp_path: Path) -> None:

@@ -62,13 +62,14 @@ WRONG = [
     ),
     (
         "run train.py --hosts a --nproc_per_node=2",
-        "--nproc_per_node is not an option of disttui run\n  → Set the number per host: --set num_processes=2",
+        "--nproc_per_node is not an option of disttui run\n  → Set the number per host: --set num_processes=2. Put the",
     ),
     ("run mine.yaml --max-restarts 3", "--max-restarts is not an option of disttui run\n  → Set it: --set launch.res"),
     (
         "run --hosts a torchrun train.py",
         "torchrun is a program that starts scripts, not a profile\n  → disttui starts it",
     ),
+    ("run bin/torchrun --hosts a -- train.py", "torchrun is a program that starts scripts, not a profile"),
     ("run code --hosts a", "code is a folder\n  → Name the script in it: disttui run code/train.py --hosts box1"),
     (
         "run a.ipynb --hosts a",

@@ -150,6 +150,29 @@ def test_a_single_file_is_sent_alone(folder: Path, monkeypatch: pytest.MonkeyPat
     assert recorded_code(known).sha256 == code.sha256
 
 
+def test_a_single_file_is_no_way_around_what_is_left_out(folder: Path, tmp_path: Path) -> None:
+    """A library's profile could name a link to a private key: its reader is asked about `train.py` only."""
+    (tmp_path / "key").write_text("secret")
+    (folder / "link.py").symlink_to(tmp_path / "key")
+    (folder / "mine.yaml").write_text(profile("link.py", script="link.py"))
+    with pytest.raises(InputError, match="neither a folder nor a regular file"):
+        collect_code(load(folder / "mine.yaml"))
+    (folder / ".env").write_text("TOKEN=1")
+    (folder / "train.py").write_text("#" * 2000)
+    for sync, why in (
+        (".env", "looks like a secret"),
+        ("{from: train.py, max: 1KB}", "larger than job.sync.max"),
+        ("{from: train.py, exclude: ['*.py']}", "excluded by"),
+    ):
+        script = ".env" if sync == ".env" else "train.py"
+        (folder / "mine.yaml").write_text(profile(sync, script=script))
+        with pytest.raises(InputError, match=f"the script is not sent: {why}"):
+            collect_code(load(folder / "mine.yaml"))
+    (folder / "mine.yaml").write_text(profile("x" * 300))
+    with pytest.raises(InputError, match="cannot be read: File name too long"):
+        collect_code(load(folder / "mine.yaml"))
+
+
 def test_a_script_may_be_named_through_links_and_dots(folder: Path) -> None:
     (folder / "v2").mkdir()
     (folder / "v2/train.py").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -144,7 +145,10 @@ class Draft:
     def sent(self) -> str | None:
         """The `job.sync` that sends the draft's script, if that is given relative to the current folder and there."""
         script = str(self.data.get("job", {}).get("script", ""))
-        return str(to_send(Path(script))[0]) if script[:1] not in ("", "/", "~") and Path(script).is_file() else None
+        if script[:1] in ("", "/", "~") or not _is_file(script):
+            return None
+        sent, name = to_send(Path(script))
+        return str(sent) if name == os.path.normpath(script) else None
 
     def without_idle(self) -> Draft:
         """Remove settings that do not apply to the job, because no step shows them."""
@@ -157,6 +161,13 @@ class Draft:
         """Set one value; None or an empty value removes the key."""
         draft = replace(self, data=_put(self.data, path, value), **changes)
         return draft if draft.named else replace(draft, data={**draft.data, "name": _name(draft.data)})
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # a name that is too long
+        return False
 
 
 @dataclass(frozen=True)
