@@ -58,7 +58,7 @@ class _WithArguments(click.Command):
             cure = next((use for names, use in _OF_LAUNCHERS.items() if name in names.split()), "")
             if any(word.endswith(".py") for word in given):
                 after = f"disttui run train.py --hosts box1 -- {error.option_name} …"
-                cure = f"{cure}{'. ' if cure else ''}Put the script's options after --: {after}"
+                cure = f"{cure}. If it is the script's: {after}" if cure else f"Put it after --: {after}"
             if not cure:
                 raise
             raise InputError(f"{error.option_name} is not an option of disttui run", cure) from None

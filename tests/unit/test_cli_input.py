@@ -58,11 +58,11 @@ WRONG = [
     ("run train.py --hosts -x", "--hosts: '-x' begins with '-', like an option of ssh"),
     (
         "run train.py --hosts a --lr 3",
-        "--lr is not an option of disttui run\n  → Put the script's options after --: disttui run train.py",
+        "--lr is not an option of disttui run\n  → Put it after --: disttui run train.py",
     ),
     (
         "run train.py --hosts a --nproc_per_node=2",
-        "--nproc_per_node is not an option of disttui run\n  → Set the number per host: --set num_processes=2. Put the",
+        "--nproc_per_node is not an option of disttui run\n  → Set the number per host: --set num_processes=2. If it",
     ),
     ("run mine.yaml --max-restarts 3", "--max-restarts is not an option of disttui run\n  → Set it: --set launch.res"),
     (
