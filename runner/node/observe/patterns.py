@@ -425,8 +425,10 @@ def _whole_line(line: str) -> Optional[Record]:
     if evaluated:
         put(found, "epoch", evaluated.group(1))
         return found
-    if found.keys() <= {"step", "steps"} or "{" not in line:
+    if found.keys() <= {"step", "steps"}:
         _unquoted(found, line)
+    elif "{" not in line:  # iter: 2, lr: 0.00003, 'loss': '28.8'; behind a quote, numbers may be those of a text
+        _unquoted(found, re.split("['\"]", line, maxsplit=1)[0])
     settle_loss(found)
     if counted and not counted.group(2):
         found.pop("steps", None)
@@ -443,7 +445,8 @@ def first_epoch(line: str) -> Optional[int]:
     """The number of a training's first epoch, if the step of a line counts the batches of one epoch; otherwise None."""
     in_epoch = _BRACKETS.search(line)
     if in_epoch:
-        return 1 if in_epoch.group(0).lower().startswith(("epoch(train)", "epoch [")) else 0  # mmengine, mmcv
+        head = in_epoch.group().partition("[")[0].lower()
+        return 1 if head.startswith(("epoch(train)", "epoch ")) or "/" in head else 0  # mmengine, mmcv, OpenPCDet
     for counter in (_BATCHES, _IN_EPOCH):
         if counter.search(line):
             return 1

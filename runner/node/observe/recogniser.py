@@ -72,7 +72,7 @@ class Bars:
 
     Attributes:
         step: Steps made in the whole run, None before the first bar.
-        lines_count: Whether lines of the log have shown the training's steps: a later bar is an evaluation's.
+        lines_count: Whether lines of the log count the training's steps: a later bar is an evaluation's.
     """
 
     def __init__(self, *, from_0: bool = False) -> None:
@@ -300,26 +300,20 @@ _STEP_ABOVE = re.compile(
     r"(?:^|[\s\[-])(?:global[_ ])?(?:step|iteration)\s?[:=#]?\s?(\d{1,12})(?:\s?/\s?(\d{1,12}))?\]?:?\s*$",
     re.IGNORECASE,
 )
-# A line that marks the lines below it, which are indented further, as a validation.
+# A line that marks the lines below it, which are indented further, as a validation; or the next line, if it names only
+# this phase, perhaps after a logger's prefix: INFO - trainer - Validating
 _VALIDATION_BELOW = re.compile(
-    r"(\s{0,40})[\W_]{0,40}(?:(?:running|starting) )?(?:validation|validating|evaluation|evaluating|eval|valid|testing"
-    r"|test)(?: results?| metrics)?\b[\W_]{0,40}$",
+    r"(\s{0,40})(?:[\W_]{0,40}|.{0,120}(?: - |[|\]] )(?=validating|evaluating))(?:(?:running|starting) )?"
+    r"(?:(validation|validating|evaluation|evaluating)|eval|valid|testing|test)(?: results?| metrics)?\b[\W_]{0,40}$",
     re.IGNORECASE,
 )
-# Lines that name only the phase or the epoch of those below, perhaps after a logger's prefix: Training, Epoch 3/10,
-# INFO - trainer - Validating, [Wed Jun  6 2018] Training epoch: 1
-_HEADING_ALONE = re.compile(
-    r"(?!.{0,120}\b(?:best|load|sav|checkpoint|restor))(?:[^\w]{0,40}|.{0,120}(?: - |[|:\]] ))[-=*#> ]{0,40}"
-    r"(?:(train(?:ing)?)|(validat(?:ing|ion)|evaluat(?:ing|ion))"
-    r"|(?:(?:training|starting|start|begin) )?"
-    r"(epoch:?\s{0,4}[\s\[]\s?\d{1,6}(?:\s?(?:/|of)\s?\d{1,6})?\]?))[-=*#<:. ]{0,40}$",
-    re.IGNORECASE,
-)
-_TRAINING_LOSS = re.compile(r"train(?:ing)?[ _/]loss", re.IGNORECASE)
+_OF_TRAINING = re.compile(r"(?<![a-z])train(?:ing)?(?![a-z])", re.IGNORECASE)  # not the name of a logger, trainer
 # The same as a rule: === Evaluation ===. Its results may follow at the same indentation.
 _RULED = re.compile(r"\s{0,40}([-=*#])\1{2,60} ?[^\W_].{0,80}[^\W_] ?\1{2,60}\s*$")
 _RESULTS_BELOW = 3
-"""Lines after it that may hold metrics, among which its loss is expected."""
+"""Lines from it on that may hold metrics, among which its loss is expected."""
+_NEXT = 2
+"""The same of a line that is not ruled: only the next one."""
 # Colours and cursor moves; titles and links (OSC), whose addresses contain names and numbers.
 _ESCAPES = re.compile(
     r"\x1b\[[0-9;:?]{0,40}[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"
@@ -350,7 +344,7 @@ def may_tell(line: bytes) -> bool:
     lower = line.lower()
     if any(hint in lower for hint in HINTS) or line.rstrip()[-2:].strip(b" ,:") in (b"{", b"}"):
         return True
-    if line.rstrip(b" .:-=*#<\r\n")[-5:] in (b"Train", b"ining"):  # the heading of a phase
+    if lower.rstrip(b" .:-=*#<\r\n").endswith((b"train", b"training")):  # the heading of a phase
         return True
     return bool(_ROW_OF_TABLE.match(line)) or line.lstrip()[:3] in (b"===", b"---", b"***", b"###")
 
@@ -391,11 +385,6 @@ class Recogniser:
         """Lines after a validation's heading in which its loss may still follow without indentation."""
         self._above: Record = {}
         """The step of the values below it."""
-        self._marks = False
-        """Whether a line of its own has begun the training or an epoch: then one may begin a validation."""
-        self._validating = False
-        self._epoch_above = ""
-        """The newest line of its own that names an epoch."""
         self._length: Optional[Value] = None
         """The number of steps in the newest line of the training."""
         self._bare: Optional[Tuple[int, int, int]] = None
@@ -419,7 +408,6 @@ class Recogniser:
             return record
         record = None if self._is_reported(text) else self._table.recognise(text) or recognise(text)
         self._note_validation(text)
-        self._note_heading(text)
         if record is None:
             self._note_step(text)
         self._bars.confirm(record or {}, text)
@@ -448,12 +436,11 @@ class Recogniser:
             self._length = record.get("steps", self._length)
         if "step" not in record and "epoch" not in record and "val_loss" not in record and self._bars.step is None:
             self._count_bare(record, text)
-        if self._epoch_above and "epoch" not in record and self._bars.step is None:
-            text = f"{self._epoch_above} {text}"
-            put(record, "epoch", re.findall(r"\d+", self._epoch_above)[0])
         if "step" in record:
-            self._bars.lines_count = self._bars.lines_count or "loss" in record
             self._count_on(record, text)
+            step, newest = record["step"], self._newest
+            if "loss" in record and isinstance(step, int) and isinstance(newest, int) and step > newest:
+                self._bars.lines_count = True
             if "epoch" in self._above:
                 record.pop("steps", None)  # of an epoch
         elif self._bars.step is not None:
@@ -464,18 +451,21 @@ class Recogniser:
         """A record completed by the line above it."""
         if not text[:1].isspace():
             self._above = {}
-        counted = not record.keys().isdisjoint(("step", "epoch", "lr", "grad_norm", "step_time"))
-        below = self._results and not counted and "train" not in text.lower()
-        if counted and ("epoch" in record or record.get("steps") in (None, self._length)):
-            self._validating = False
-        below = below or (self._validating and not _TRAINING_LOSS.search(text))
+        counted = not record.keys().isdisjoint(("epoch", "lr", "grad_norm", "step_time")) or self._goes_on(record)
+        below = self._results and not counted and not _OF_TRAINING.search(text)
         if below and "loss" in record:
-            self._results = 0  # it has one
+            self._results = _NEXT if "steps" in record and self._length else 0  # it has one, or one of each batch
         if (self._validates is not None or below) and "loss" in record and "val_loss" not in record:
-            self._validating = self._validating and counted  # without a counter, only the first is known to be one
             rest = {name: value for name, value in record.items() if name not in ("loss", "step", "steps")}
             return {"val_loss": record["loss"], **rest}  # its step counts the validation's own batches
         return record if "step" in record else {**record, **self._above}
+
+    def _goes_on(self, record: Record) -> bool:
+        """Whether the counter of a record is the training's: a validation's begins again or has another total."""
+        step, newest = record.get("step"), self._newest or 1
+        if "steps" in record:
+            return record["steps"] == self._length
+        return isinstance(step, int) and isinstance(newest, int) and step > newest
 
     def _note_validation(self, text: str) -> None:
         if not any(map(str.isalnum, text)):
@@ -484,7 +474,7 @@ class Recogniser:
         self._results = max(0, self._results - 1)
         if heading:
             self._validates = len(heading.group(1))
-            self._results = _RESULTS_BELOW if _RULED.match(text) else 0
+            self._results = _RESULTS_BELOW if _RULED.match(text) else _NEXT if heading.group(2) else 0
         elif _RULED.match(text):
             self._results = 0
         elif self._validates is not None and len(text) - len(text.lstrip()) <= self._validates:
@@ -499,14 +489,6 @@ class Recogniser:
         epoch = _EPOCH_ABOVE.search(text)
         if epoch:
             put(self._above, "epoch", epoch.group(1))
-
-    def _note_heading(self, text: str) -> None:
-        heading = _HEADING_ALONE.match(text) if len(text) < 200 else None
-        if heading is None:
-            return
-        self._validating = bool(heading.group(2)) and self._marks
-        self._marks = self._marks or not heading.group(2)
-        self._epoch_above = heading.group(3) or self._epoch_above
 
     def _count_bare(self, record: Record, text: str) -> None:
         """Use a counter without a name as the step, once it has been seen to increase."""
