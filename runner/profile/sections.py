@@ -118,7 +118,7 @@ class Sync(Model):
     """Local code that every run gets a copy of."""
 
     source: Annotated[f.LocalFolder, Field(alias="from")] = "."
-    """Folder on this machine, or a single file that is no link."""
+    """Folder on this machine, or a single file, not a link."""
     to: f.Folder | None = None
     """Parent folder of the copies on the hosts; default: the run's folder."""
     exclude: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
