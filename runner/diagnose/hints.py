@@ -50,41 +50,41 @@ _KNOWN = _table(
             "torch.cuda.set_device(LOCAL_RANK), and start no more processes than GPUs (`num_processes`, `gpus`).",
         ),
         "locked memory": (
-            r"ibv_(?:reg_mr|create_cq|create_qp|reg_dmabuf_mr)[^\n]*(?:Cannot allocate memory|ENOMEM|\b12\b)",
+            r"ibv_(?:reg_mr|create_cq|create_qp|reg_dmabuf_mr)[^\n]{0,300}(?:Cannot allocate memory|ENOMEM|\b12\b)",
             "The account on {host} cannot lock the memory that InfiniBand needs (`ulimit -l`). Set memlock to "
             "unlimited there: /etc/security/limits.conf, LimitMEMLOCK of sshd; in a container --ulimit memlock=-1.",
         ),
         "InfiniBand": (
-            r"ibv_modify_qp failed|Got completion (?:from peer|with error)[^\n]*(?:status|error)[ =]?"
-            r"(?:IBV_WC_(?!WR_FLUSH)|(?!5\b)\d+)|IBV_WC_RETRY_EXC_ERR|NET/IB[^\n]*(?:Got async event|No device found)"
-            r"|transport retry count exceeded",
+            r"ibv_modify_qp failed|Got completion (?:from peer|with error)[^\n]{0,300}(?:status|error)[ =]?"
+            r"(?:IBV_WC_(?!WR_FLUSH)|(?!5\b)\d+)|IBV_WC_RETRY_EXC_ERR"
+            r"|NET/IB[^\n]{0,300}(?:Got async event|No device found)|transport retry count exceeded",
             "InfiniBand or RoCE of {host} cannot reach the other host: the port is down, or port or GID are wrong. "
             "See `ibstat`; set NCCL_IB_HCA (port) or NCCL_IB_GID_INDEX (GID for RoCE), or NCCL_IB_DISABLE=1 in "
             "`job.env` to use the network of `interface:`.",
         ),
         "UCX": (
-            r"UCX +ERROR[^\n]*(?:transport to|Destination is unreachable|network device [^\n]*not available)"
-            r"|ucp_ep_create[^\n]*Destination is unreachable",
+            r"UCX +ERROR[^\n]{0,300}(?:transport to|Destination is unreachable"
+            r"|network device [^\n]{0,300}not available)|ucp_ep_create[^\n]{0,300}Destination is unreachable",
             "UCX on {host} found no transport to the other process: UCX_TLS or UCX_NET_DEVICES excludes those that "
             "both hosts have, or names a missing device. `ucx_info -d` there lists them; set UCX_NET_DEVICES "
             "and UCX_TLS in `job.env`, or unset both.",
         ),
         "libfabric": (
-            r"NET/OFI[^\n]*(?:No eligible providers|Unable to find a protocol|Failed to (?:init|open)|Couldn't open)"
-            r"|aws-ofi-nccl initialization failed|fi_getinfo[^\n]*failed|OFI addrinfo\(\) failed",
+            r"NET/OFI[^\n]{0,300}(?:No eligible providers|Unable to find a protocol|Failed to (?:init|open)"
+            r"|Couldn't open)|aws-ofi-nccl initialization failed|fi_getinfo[^\n]{0,300}failed|OFI addrinfo\(\) failed",
             "libfabric on {host} cannot use a network provider: `fi_info` there lists them. Set FI_PROVIDER (efa, "
             "verbs or tcp) in `job.env`; on AWS the security group must allow all traffic within itself. "
             "NCCL_NET=Socket uses the network of `interface:` without libfabric.",
         ),
         "no route": (
-            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]*(?:No route to host"
+            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]{0,300}(?:No route to host"
             r"|errno:? 113|EHOSTUNREACH)",
             "{host} has no route to another host: a firewall there rejects the connection, or the address is in a "
             "network that they do not share. Open the ports between the hosts, or set `interface:` of the host.",
         ),
         "network unreachable": (
-            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]*(?:Network is unreachable"
-            r"|errno:? 101|ENETUNREACH)",
+            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]{0,300}"
+            r"(?:Network is unreachable|errno:? 101|ENETUNREACH)",
             "{host} cannot reach the network of another host's address. Set `interface:` of the hosts to the network "
             "that they share.",
         ),
@@ -152,7 +152,7 @@ _KNOWN = _table(
         ),
         "AMD GPU not open": (
             r"Unable to open /dev/kfd|hsa_init failed|ROCk module is NOT loaded"
-            r"|hsa api call failure[^\n]*\n?[^\n]*HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+            r"|hsa api call failure[^\n]{0,300}(?:\n[^\n]{0,300})?HSA_STATUS_ERROR_OUT_OF_RESOURCES",
             "ROCm cannot open a GPU of {host}: usually the account is not in the groups render and video (`id`), a "
             "container lacks --device=/dev/kfd --device=/dev/dri, or amdgpu is not loaded. See `rocminfo` there.",
         ),
@@ -199,7 +199,7 @@ _KNOWN = _table(
             "attn_implementation='sdpa'.",
         ),
         "CUDA libraries missing": (
-            r"(lib(?:cu|nccl|nv|torch_cuda|cudnn)[\w.+-]*\.so[\w.]*): cannot open shared object file",
+            r"(lib(?:cu|nccl|nv|torch_cuda|cudnn)[\w.+-]{0,80}\.so[\w.]{0,20}): cannot open shared object file",
             "{host} lacks {1}: torch and its CUDA libraries do not match. Reinstall torch there, or load the module "
             "that has CUDA (`activate:`).",
         ),
@@ -214,7 +214,7 @@ _KNOWN = _table(
             "torch.distributed.destroy_process_group()`.",
         ),
         "NCCL versions": (
-            r"Mismatched NCCL version|NCCL version mismatch|version mismatch[^\n]*NCCL",
+            r"Mismatched NCCL version|NCCL version mismatch|version mismatch[^\n]{0,300}NCCL",
             "The hosts have different NCCL versions: `disttui probe` shows torch and NCCL of each. Use the same torch "
             "everywhere.",
         ),
@@ -223,15 +223,16 @@ _KNOWN = _table(
             r"(?:pair\.cc|gloo|nccl|c10d|TCPStore|ibv_|socketPro|Call to \w+|(?:read|write) error|writev|recv[VB]|sendB"
             r"|\bNet :)[^\n]{0,300}connection (?:closed|reset) by (?:remote )?peer"
             r"|(?:^|\n)[\w.]*(?:Error|Exception): (?:\[Errno \d+\] )?connection (?:closed|reset) by (?:remote )?peer"
-            r"|\bNet : [^\n]{0,200}(?:Connection refused|Broken pipe)"
+            r"|\bNet : (?!Connect to)[^\n]{0,200}(?:Connection refused|Broken pipe)"
             r"|remote process (?:has )?exited|recv, got 0 bytes"
-            r"|IBV_WC_WR_FLUSH|Got completion [^\n]*status=5\b",
+            r"|IBV_WC_WR_FLUSH|Got completion [^\n]{0,300}status=5\b",
             "A rank lost its connection to another one: that rank ended unexpectedly, or the network between "
             "them broke.",
         ),
         "NCCL interface": (
-            r"Bootstrap : no socket interface found|NCCL.*no route to host|ncclSystemError.*(?:socket|connect)"
-            r".*(?:timed out|refused|unreachable)|NCCL[^\n]*Connect to [^\n]*timed out",
+            r"Bootstrap : no socket interface found|NCCL.{0,400}no route to host"
+            r"|ncclSystemError(?=.{0,400}(?:socket|connect)).{0,800}(?:timed out|refused|unreachable)"
+            r"|NCCL[^\n]{0,300}Connect to [^\n]{0,300}timed out",
             "NCCL on {host} found no way to another host. Set `interface:` of the hosts to the network that they "
             "share, and open the ports between them.",
         ),
@@ -258,7 +259,7 @@ _KNOWN = _table(
             "host, or remove the variable from `job.env`.",
         ),
         "address of another host": (
-            r"(?:bind|listen|server socket)[^\n]*(?:Cannot assign requested address|errno: ?99\b)",
+            r"(?:bind|listen|server socket)[^\n]{0,300}(?:Cannot assign requested address|errno: ?99\b)",
             "A process on {host} tried to listen on an address that {host} does not have, such as a MASTER_ADDR of "
             "another host. Let disttui set MASTER_ADDR, or correct the address in the script.",
         ),
@@ -324,10 +325,16 @@ _KNOWN = _table(
         "joining timed out": (
             r"client socket has failed to connect to any|connection to the C10d store has failed"
             r"|RendezvousTimeoutError|waiting for clients\. ?\d+/\d+ clients joined|client socket has timed out after"
-            r"|(?:got error|^RuntimeError|\nRuntimeError): Socket Timeout|RendezvousClosedError"
-            r"|Timed out after \d+ seconds waiting for clients|DistStoreError.*timeout|wait timeout after \d+ ?ms",
+            r"|(?:got error|^RuntimeError|\nRuntimeError): Socket Timeout"
+            r"|Timed out after \d+ seconds waiting for clients|DistStoreError.{0,400}timeout"
+            r"|wait timeout after \d+ ?ms",
             "Not all ranks reached the rendezvous in time: a rank ended or hangs before init_process_group, or a "
             "firewall separates the hosts.",
+        ),
+        "rendezvous closed": (
+            r"RendezvousClosedError",
+            "torchrun's rendezvous was closed before {host} joined it: usually the ranks of another host had already "
+            "ended. See the logs of the other hosts.",
         ),
         "watchdog stuck": (
             r"watchdog got stuck|Heartbeat monitor timed out|watchdog hang",
@@ -464,7 +471,7 @@ _KNOWN = _table(
         ),
         "build tools": (
             r"Failed to find C compiler|CUDA_HOME environment variable is not set|Ninja is required to load"
-            r"|Error building extension|Cannot find a working triton|fatal error: \S+: No such file"
+            r"|Error building extension|Cannot find a working triton|fatal error: \S{1,300}: No such file"
             r"|CUDA_HOME does not exist",
             "{host} cannot compile: the lines above name what is missing, such as gcc, Python's headers, ninja or the"
             " CUDA toolkit (CUDA_HOME). Install it there, or load its module (`activate:`).",
@@ -506,12 +513,12 @@ _KNOWN = _table(
         ),
         "wandb login": (
             r"api_key not configured|No API key configured|API key you provided is either invalid|user is not logged in"
-            r"|(?:wandb|W&B|upsert)[^\n]*(?:\b40[13]\b|permission denied)",
+            r"|(?:wandb|W&B|upsert)[^\n]{0,300}(?:\b40[13]\b|permission denied)",
             "wandb on {host} has no login, or it may not write to that project: `env: {WANDB_API_KEY: "
             "${env:WANDB_API_KEY}}`, or WANDB_MODE: offline.",
         ),
         "wandb unreachable": (
-            r"Run initialization has timed out|wandb[^\n]*(?:Network error|CommError: [^\n]*timed? ?out)",
+            r"Run initialization has timed out|wandb[^\n]{0,300}(?:Network error|CommError: [^\n]{0,300}timed? ?out)",
             "wandb got no answer from its server in time on {host}. Set HTTPS_PROXY in `job.env`, or WANDB_MODE: "
             "offline.",
         ),
@@ -556,17 +563,17 @@ _KNOWN = _table(
             "access on {host} (`env: {HF_TOKEN: ${env:HF_TOKEN}}`).",
         ),
         "token of Hugging Face": (
-            r"\b40[13]\b[^\n]*whoami-v2|Invalid user token|Invalid credentials in Authorization header",
+            r"\b40[13]\b[^\n]{0,300}whoami-v2|Invalid user token|Invalid credentials in Authorization header",
             "Hugging Face does not accept the token on {host}: set a valid one, `env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),
         "gated model": (
             r"gated repo|GatedRepoError|Make sure your token has the correct permissions"
-            r"|401 Client Error[^\n]*huggingface",
+            r"|401 Client Error[^\n]{0,300}huggingface",
             "The token on {host} has no access to that model. Request access on the model's page, and set the token: "
             "`env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),
         "binary of another system": (
-            r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found|\.so[\w.]*: undefined symbol: \w+"
+            r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found|\.so[\w.]{0,40}: undefined symbol: \w+"
             r"|cannot execute binary file|operator torchvision::\w+ does not exist",
             "A program or compiled package on {host} was built for another system or another torch. Build or install "
             "it there, with the torch that is used.",
@@ -582,7 +589,7 @@ _KNOWN = _table(
             "the script has the name of an installed package. Rename that file, or import inside a function.",
         ),
         "package of another version": (
-            r"cannot import name '[\w.]{1,100}' from '([\w.]{1,100})' \([^\n)]*-packages",
+            r"cannot import name '[\w.]{1,100}' from '([\w.]{1,100})' \([^\n)]{0,300}-packages",
             "The {1} of {host} does not have that name, usually because its version does not fit the script. "
             "Install the version that the script needs.",
         ),
@@ -636,7 +643,9 @@ _NO_DRIVER = re.compile(
     r"|no GPUs found!|no (?:CUDA|ROCm)-capable device is detected|CUDA_ERROR_NO_DEVICE|(?:cuda|hip)ErrorNoDevice"
     r"|(?:cudaGetDeviceCount|cuInit|hipInit)[^\n]{0,200}Error 100\b"
 )
-_DEVICE_IDS = re.compile(r"DistributedDataParallel device_ids .*got device_ids .*device\(type='cpu'\)", re.DOTALL)
+_DEVICE_IDS = re.compile(
+    r"DistributedDataParallel device_ids .{0,300}got device_ids .{0,300}device\(type='cpu'\)", re.DOTALL
+)
 
 
 def _no_gpu(state: RunState, cause: RootCause) -> Hint | None:
@@ -718,7 +727,7 @@ def _missing_program(state: RunState, cause: RootCause) -> Hint | None:
     """The hint for a missing `command`, or script of its shell, by the message of the shim or a shell; else None."""
     failure = cause.failure
     said = failure.message.strip().rpartition("\n")[2]
-    found = re.search(r"([^\s:]+): (?:No such file(?: or directory)?|(?:command )?not found)$", said)
+    found = re.search(r"(?<![^\s:])([^\s:]+): (?:No such file(?: or directory)?|(?:command )?not found)$", said)
     if failure.kind != "exit" or failure.code != 127 or not found or "\\r" in said:
         return None
     name, where = clean(found.group(1)), _where(state, cause, found.group(0))
@@ -730,8 +739,8 @@ def _missing_program(state: RunState, cause: RootCause) -> Hint | None:
 
 
 _WRITES = re.compile(
-    r"""\bopen\([^\n]*,\s*(?:mode\s*=\s*)?["'][wax][bt+]{0,2}["']|\.open\(\s*["'][wax][bt+]{0,2}["']|\bsave\w*\("""
-    r"""|\bmkdir\(|\bwrite_\w+\(|\.to_(?:csv|json|parquet)\("""
+    r"""\bopen\([^\n]{0,300},\s*(?:mode\s*=\s*)?["'][wax][bt+]{0,2}["']|\.open\(\s*["'][wax][bt+]{0,2}["']"""
+    r"""|\bsave\w*\(|\bmkdir\(|\bwrite_\w+\(|\.to_(?:csv|json|parquet)\("""
 )
 """Calls in a line of Python that write a file."""
 
@@ -799,7 +808,7 @@ def _words(failure: Failure, *, chained: bool = True) -> str:
     return f"{failure.type}: {failure.message}\n{text}"
 
 
-_SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
+_SIZE = r"(\d{1,20}(?:\.\d{1,20})?) (bytes|KiB|MiB|GiB|TiB)"
 _CUDA = re.compile(r"(?:CUDA|HIP|XPU)(?: error:|\]:)? out of memory", re.IGNORECASE)
 _CUDA_FIELDS = {
     "wanted": re.compile(rf"Tried to allocate {_SIZE}"),
@@ -809,19 +818,17 @@ _CUDA_FIELDS = {
     "unused": re.compile(rf"and {_SIZE} is reserved by PyTorch but unallocated"),
     "others": re.compile(rf"Process \d+ has {_SIZE} memory in use"),
 }
-_ALLOCATOR = re.compile(
-    r"DefaultCPUAllocator: (?:can't|not enough) .*?(?:allocate|tried to allocate) (\d+) bytes", re.DOTALL
-)
+_ALLOCATOR = re.compile(r"DefaultCPUAllocator: (?:can't|not enough) .{0,300}?allocate (\d{1,20}) bytes", re.DOTALL)
 _NO_MEMORY = re.compile(r"\[Errno 12\]|std::bad_alloc|fork: Cannot allocate memory")
 _NUMPY = re.compile(rf"Unable to allocate {_SIZE} for an array")
 _SHARED = re.compile(
     r"out of shared memory|insufficient shared memory"
-    r"|unable to (?:open|allocate|mmap|resize) .*shared memory(?!.*Too many open files)"
-    r"|/torch_\d+.*No space|No space left on device: ['\"]?/dev/shm|/dev/shm/nccl"
+    r"|unable to (?:open|allocate|mmap|resize) [^\n]{0,300}?shared memory(?![^\n]{0,300}Too many open files)"
+    r"|/torch_\d+[^\n]{0,300}No space|No space left on device: ['\"]?/dev/shm|/dev/shm/nccl"
     r"|Error while creating shared memory segment",
     re.IGNORECASE,
 )
-_SEMAPHORE = re.compile(r"SemLock\((?:.*\n){1,3}.*No space left")
+_SEMAPHORE = re.compile(r"SemLock\((?:[^\n]{0,300}\n){1,3}[^\n]{0,300}No space left")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _LESS = "Use a smaller batch or sequence, shard (`parallel.strategy: fsdp`), or recompute activations."
 _LESS_ON_HOST = (
@@ -875,7 +882,7 @@ def _crash(state: RunState, cause: RootCause) -> Hint | None:
     if what is None:
         return None
     # With a report of faulthandler, the message contains the line that called it.
-    called = re.search(r" in .+ \(.+:\d+\)", cause.failure.message)
+    called = re.search(r" in \S+ \([^\n]{1,1000}:\d+\)", cause.failure.message)
     cure = "run again with env PYTHONFAULTHANDLER=1 to see in which call"
     if called:
         cure = "the cause names the line that called it; check its arguments, and the version of the package it uses"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from disttui.runner.diagnose import hints
 from disttui.runner.diagnose.cause import find
 from disttui.runner.diagnose.hints import hint
 from disttui.runner.runs.state import RunState, begin
@@ -127,6 +132,14 @@ def test_every_recorded_failure_is_tested() -> None:
         ("DistBackendError", "Net : Call to recv from 10.0.0.2<45671> failed : Connection refused", "rank killed"),
         ("ConnectionError", "Couldn't reach 'allenai/c4' on the Hub (LocalEntryNotFoundError)", "download"),
         ("RuntimeError", "retrieving ncclUniqueId by key 0, but store->get(0) got error: Socket Timeout", "joining"),
+        (
+            "DistBackendError",
+            "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.\n"
+            "Last error:\nNet : Connect to 172.17.0.1<45671> failed : Connection refused",
+            "NCCL interface",
+        ),
+        ("RendezvousClosedError", "", "rendezvous closed"),
+        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 1.2.3 GiB", "out of memory: gpu"),
         ("ValueError", "ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "no GPU"),
         ("ValueError", "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7", "GPU too old"),
         ("DeferredCudaCallError", "device >= 0 && device < num_gpus INTERNAL ASSERT FAILED", "one GPU twice"),
@@ -678,3 +691,66 @@ def test_allocator_setting_is_named_as_this_torch_knows_it(name: str) -> None:
 )
 def test_a_message_of_another_matter_has_no_hint(kind: str, message: str) -> None:
     assert hinted(failed({1: {"kind": "exception", "type": kind, "message": message, "traceback": ""}})) == ("", "")
+
+
+def parsed(expression: re.Pattern[str]) -> list[Any]:
+    parser = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+    return list(parser.parse(expression.pattern, expression.flags))
+
+
+def fitting(parts: list[Any]) -> str:
+    """A text that parts of a parsed expression match, without what may be missing."""
+    text = ""
+    for code, given in parts:
+        kind = str(code)
+        if kind == "LITERAL":
+            text += chr(given)
+        elif kind == "IN":
+            first, value = given[0]
+            text += chr(value if str(first) == "LITERAL" else value[0]) if str(first) in ("LITERAL", "RANGE") else "1"
+        elif kind == "BRANCH":
+            text += fitting(given[1][0])
+        elif kind == "SUBPATTERN":
+            text += fitting(given[-1])
+        elif kind.endswith("REPEAT"):
+            text += fitting(given[2]) * given[0]
+    return text
+
+
+def beginnings(parts: list[Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Texts that end where a parsed expression may continue in many ways, each with a text that it looks for behind."""
+    for at, (code, given) in enumerate(parts):
+        kind, start = str(code), before + fitting(parts[:at])
+        if kind.endswith("REPEAT"):
+            yield from beginnings(given[2], start)
+            yield from [(start or fitting(given[2]) or "x", "")] if given[1] > 20 else []
+        elif kind == "BRANCH":
+            for branch in given[1]:
+                yield from beginnings(branch, start)
+        elif kind == "SUBPATTERN":
+            yield from beginnings(given[-1], start)
+        elif kind.startswith("ASSERT"):
+            yield from ((start or "x", fitting(given[1])) for _ in beginnings(given[1]))
+
+
+EXPRESSIONS = [
+    *(pattern for _, pattern, _ in hints._KNOWN),
+    *(each for each in vars(hints).values() if isinstance(each, re.Pattern)),
+    *hints._CUDA_FIELDS.values(),
+]
+
+
+def test_hostile_messages_stay_cheap_to_explain() -> None:
+    """An expression with gaps of any length takes minutes for some of these."""
+    tried = 0
+    for expression in EXPRESSIONS:
+        for piece, end in dict.fromkeys(beginnings(parsed(expression))):
+            for text in (piece, f"{piece} "):
+                expression.search((text * (2**16 // len(text)))[: 2**16] + end + "x" * 300)
+                tried += 1
+    assert tried > 100
+
+
+@pytest.mark.parametrize("piece", ["x", "1.", " /a", "'", "can't open file '", "No such file or directory: ", "../"])
+def test_hostile_names_of_files_stay_cheap(piece: str) -> None:
+    hinted(failed({1: {"type": "FileNotFoundError", "message": piece * (2**16 // len(piece))}}))
