@@ -1073,6 +1073,44 @@ def test_a_log_file_of_the_script_is_dropped_with_the_reason(after: str, what: s
     assert f"{what}: dropped: disttui keeps the output of every rank" in said
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hostname | tee hosts; srun torchrun --nproc-per-node 8 a.py",
+        'bash -c "module load cuda" > /tmp/x.log; srun torchrun --nproc-per-node 8 a.py',
+        "python prepare.py > /dev/stderr; srun torchrun --nproc-per-node 8 a.py > /dev/stdout",
+    ],
+)
+def test_what_is_not_the_jobs_output_is_not_kept(line: str) -> None:
+    assert "disttui keeps the output" not in taken(f"{TWO}{line}\n", hosts=("n1", "n2"))[1]
+
+
+def test_a_file_of_hosts_that_a_script_writes_is_told() -> None:
+    text = f"{TWO}srun hostname -s | sort | tee hostfile\ndeepspeed --hostfile hostfile a.py\n"
+    _, said = taken(text, hosts=("n1", "n2"))
+    assert "tee: ambiguous: hostfile: only this script writes it: if the job reads it, create it" in said
+
+
+def test_an_unknown_log_file_is_named_as_it_is_written() -> None:
+    _, said = taken(f'{TWO}srun torchrun --nproc-per-node 8 a.py > "$LOG"\n', hosts=("n1", "n2"))
+    assert "> ${LOG}: dropped: disttui keeps the output" in said
+
+
+def test_a_local_variable_ends_with_its_function() -> None:
+    text = f"{TWO}export A=1\nf() {{ local A=2; }}\nf\nsrun torchrun --nproc-per-node 8 a.py $A\n"
+    profile, _ = taken(text, hosts=("n1", "n2"))
+    assert profile.job.env == {"A": "1"} and profile.job.args == ("1",)
+    inside = text.replace("local A=2;", "local A=2; srun torchrun --nproc-per-node 8 b.py;")
+    profile, _ = taken(inside.replace("srun torchrun --nproc-per-node 8 a.py $A", ""), hosts=("n1", "n2"))
+    assert profile.job.env == {"A": "2"}
+
+
+@pytest.mark.parametrize("line", ['declare "$K=5"', 'readonly "${Q}"', 'export "$K=5"'])
+def test_a_declaration_of_an_unknown_name_is_told(line: str) -> None:
+    _, said = taken(f"{TWO}{line}\nsrun torchrun --nproc-per-node 8 a.py\n", hosts=("n1", "n2"))
+    assert f"{line}: ambiguous: its value is unknown; dropped: set it in job.env" in said
+
+
 def test_plain_python_is_started_once_whatever_the_tasks() -> None:
     """Many scripts ask for tasks to get processors: ten of them were ten ranks."""
     text = "#!/bin/sh\n#SBATCH -N1 --ntasks-per-node=10 --gres=gpu:1\npython a.py\n"

@@ -502,6 +502,7 @@ _SSH_VALUED = frozenset("-" + letter for letter in "BbcDEeFIiJLlmOoPpRSWw")
 _COST_OF_ALIASES = 64
 """Cost of a character of an alias, which is parsed at each use, in characters of an inserted value."""
 _BY_LOOP = "the number of hosts in the `for`"
+_DEVICE = re.compile(r"/dev/(?!shm/)")
 _READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<")
 """A shell that reads its script from standard input."""
 _MOST_NESTED = 5
@@ -572,6 +573,8 @@ class _Flow:
     """Whether it follows `&&` or `||`."""
     piped: bool = False
     """Whether it reads from a pipe, and so runs in a subshell."""
+    piped_from: int | None = None
+    """The number of possible jobs before the plain commands that are piped into it; None if unknown."""
     folders: list[_Folder] = field(default_factory=list)
     braces: list[tuple[_Before, bool]] = field(default_factory=list)
     """For each open `{`: the state before it, and whether it reads from a pipe."""
@@ -665,9 +668,17 @@ class _Body:
         folders = self._flow.folders
         while folders and folders[-1].note >= before.notes:
             self._undo_folder(folders.pop(), _IN_A_SHELL)
-        for step in self._steps[before.steps :]:
-            self._draft.dropped(step.line, shown(step.name or step.source), _IN_A_SHELL)
-        del self._steps[before.steps :]
+        self._drop_steps(before.steps, _IN_A_SHELL)
+
+    def _drop_steps(self, start: int, why: str, names: AbstractSet[str] | None = None) -> None:
+        """Drop the steps from a number on, or only those that export one of these variables."""
+        kept = list[_Step]()
+        for step in self._steps[start:]:
+            if names is None or step.name in names:
+                self._draft.dropped(step.line, shown(step.name or step.source), why)
+            else:
+                kept.append(step)
+        self._steps[start:] = kept
 
     def _leave_folders_after(self, place: int) -> None:
         """Undo every `cd` after the job with this index in `_jobs`."""
@@ -727,6 +738,7 @@ class _Body:
             what = f"read as line {self._functions[name][0]} defines it, in the block of line {block}"
             self._draft.ambiguous(line, shown(name), what)
         before, jobs, asked, chained = self._arguments, len(self._jobs), self._asked, self._flow.chained
+        steps = len(self._steps)
         mark = self._variables.mark() if asked else 0
         self._local.append([])
         self._arguments = [field for word in words for field in self._variables.fields(word)]
@@ -735,6 +747,8 @@ class _Body:
         own = self._local.pop()
         for state in reversed(own):
             self._variables.restore(state)
+        if len(self._jobs) == jobs:
+            self._drop_steps(steps, f"it is local to {name}", {state.name for state in own})
         changed = dict.fromkeys(self._variables.undo(mark)) if asked else {}
         for each in changed.keys() - {state.name for state in own}:
             self._variables.forget(each, f"line {line} sets it under a condition")
@@ -750,6 +764,7 @@ class _Body:
             return
         self._input, self._printed = self._printed, None
         piped, self._flow.piped = self._flow.piped, command.end == "|"
+        self._flow.piped_from = self._flow.piped_from if piped else None
         words = list(command.words)
         self._flow.chained = bool(command.after)
         self._asked = command.after == "||" or (command.after == "&&" and self._asks)
@@ -776,7 +791,9 @@ class _Body:
                 self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
         elif piped or command.end in ("|", "&"):
             kept = self._before()
+            begun = self._flow.piped_from if piped else kept.jobs
             self._run(command, words, outer, depth)
+            self._flow.piped_from = begun
             self._leave_shell(kept)
         else:
             self._run(command, words, outer, depth)
@@ -864,9 +881,14 @@ class _Body:
         exported = {step.name for step in self._steps}
         for word in words:
             self._integers.update(re.findall(r"^\w+", word.source) if is_integer else ())
-            if exports or word.source.partition("=")[0] in exported:
+            if word.source[:1] in ("-", "+"):
+                continue
+            if not re.match(r"[A-Za-z_]\w*(?:\+?=|$)", word.source):
+                what = "its value is unknown; dropped: set it in job.env"
+                self._draft.ambiguous(line, shown(f"{first} {word.source}"), what)
+            elif exports or re.split(r"\+?=", word.source)[0] in exported:
                 self._export(line, word)
-            elif re.match(r"[A-Za-z_]\w*\+?=", word.source):
+            elif "=" in word.source:
                 self._assign(line, word)
 
     def _sets(self, words: Sequence[Word]) -> list[str]:
@@ -952,11 +974,6 @@ class _Body:
         return name
 
     def _export(self, line: int, word: Word) -> None:
-        if not re.match(r"[A-Za-z_]\w*(?:=|$)", word.source):
-            if word.source[:1] != "-":
-                what = "its value is unknown; dropped: set it in job.env"
-                self._draft.ambiguous(line, shown(f"export {word.source}"), what)
-            return
         name = self._assign(line, word) if "=" in word.source else word.source
         if not self._open:
             self._assigned = [each for each in self._assigned if each != (line, name)]
@@ -987,7 +1004,6 @@ class _Body:
                 self._flow.ended = 0
                 if len(self._jobs) > before:
                     return
-            self._note_output(command)
             if job.kind != "shell":
                 self._jobs.append((job, len(self._steps)))
             elif depth < _MOST_NESTED and not (first == "eval" and _HOOK.search(command.source[:60])):
@@ -995,13 +1011,16 @@ class _Body:
                 self._flow.ended = self._flow.ended if first == "eval" else 0
                 if len(self._jobs) == before and job.srun and only_unknown(job.value):
                     self._jobs.append((replace(job, kind="unread", value=" ".join(fields)), len(self._steps)))
+            self._note_output(command, before)
         if not self._open and len(self._jobs) == before:
             self._prepares(command, words, fields)
 
-    def _note_output(self, command: SimpleCommand) -> None:
-        """Note the file that a job's output is redirected to."""
-        if command.writes and (name := self._variables.shown(self._variables.text(command.writes))) != "/dev/null":
-            self._draft.dropped(command.line, shown(f"> {name}"), _OF_THE_SCRIPT["tee"])
+    def _note_output(self, command: SimpleCommand, before: int) -> None:
+        """Note the file to which a command redirects its output, if it added a job to those before."""
+        if len(self._jobs) == before or not command.writes:
+            return
+        if not _DEVICE.match(name := self._variables.text(command.writes)):
+            self._draft.dropped(command.line, shown(f"> {as_written(name)}"), _OF_THE_SCRIPT["tee"])
 
     def _without_prefix(self, line: int, fields: list[str]) -> list[str]:
         """Drop a first word whose value is unknown, as in `$PROFILE python a.py`."""
@@ -1074,13 +1093,15 @@ class _Body:
         first, target = words[0].source, command.writes
         if first == "tee" and len(words) > 1:
             target = words[-1]
-        if target is None or (name := self._variables.text(target).removeprefix("./")) == "/dev/null":
+        if target is None or _DEVICE.match(name := self._variables.text(target).removeprefix("./")):
             return False
         text = self._prints(command, first, fields)
         before = self._files.pop(name, "")
-        if text is None or self._open:
+        of_no_job = first == "tee" and self._flow.piped_from == len(self._jobs)
+        if (text is None and not of_no_job) or self._open:
             return False
-        self._files[name] = f"{before}\n{text}" if command.appends else text
+        if text is not None:
+            self._files[name] = f"{before}\n{text}" if command.appends else text
         what = "only this script writes it: if the job reads it, create it before the run"
         self._draft.ambiguous(command.line, first, f"{shown(self._variables.shown(name))}: {what}")
         return True
