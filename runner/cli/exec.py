@@ -108,8 +108,9 @@ def shell(target: str, trust_profile: bool) -> None:
 
 
 def _note_no_run(error: DisttuiError, targets: Sequence[str]) -> None:
-    """Add that no run is known, if what was taken for a host looks like the id of one."""
-    if error.host in targets and re.search("-[0-9a-f]{4,}$", error.host):
+    """Add that no run is known, if what was taken for a host does not resolve and looks like the id of one."""
+    unknown = error.what.startswith(f"the name '{error.host}' does not resolve")
+    if unknown and error.host in targets and re.search("-[0-9a-f]{4,}$", error.host):
         error.what += f"; and no run {clean(error.host)} is known here"
 
 

@@ -127,6 +127,16 @@ def test_a_host_that_looks_like_a_run_is_called_unknown_too(tmp_path: Path) -> N
     assert done.stdout.endswith("does not resolve; and no run no.such.invalid-7f3a is known here\n"), done.stdout
 
 
+def test_a_host_that_is_down_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    config = tmp_path / "ssh_config"
+    config.write_text("Host node-2024\n  HostName 127.0.0.1\n  Port 1\n")
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    env["DISTTUI_SSH_CONFIG"] = str(config)
+    done = disttui("exec", "node-2024", "--", "true", cwd=tmp_path, env=env)
+    assert done.returncode == 1
+    assert "refuses the connection" in done.stdout and "no run" not in done.stdout, done.stdout
+
+
 def test_thousands_of_unknown_arguments_are_summarized(tmp_path: Path) -> None:
     args = ", ".join([f"--a{number}" for number in range(9000)] + [f"--{'b' * 9000}"])
     (tmp_path / "bad.yaml").write_text(PROFILE.replace("--stepz, 3", args))
