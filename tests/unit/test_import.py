@@ -1103,6 +1103,8 @@ def test_a_local_variable_ends_with_its_function() -> None:
     inside = text.replace("local A=2;", "local A=2; srun torchrun --nproc-per-node 8 b.py;")
     profile, _ = taken(inside.replace("srun torchrun --nproc-per-node 8 a.py $A", ""), hosts=("n1", "n2"))
     assert profile.job.env == {"A": "2"}
+    profile, _ = taken(text.replace("local A=2;", "local A=2; python prepare.py;"), hosts=("n1", "n2"))
+    assert profile.job.env == {"A": "1"}
 
 
 @pytest.mark.parametrize("line", ['declare "$K=5"', 'readonly "${Q}"', 'export "$K=5"'])

@@ -519,6 +519,8 @@ class _Step(NamedTuple):
     name: str = ""
     """The exported variable, if any; `source` is then its assignment."""
     value: str = ""
+    ends: int | None = None
+    """The number of possible jobs before the end of the function that it is local to; None if it is not local."""
 
 
 def take_export(line: int, value: str, draft: Translation) -> None:
@@ -668,17 +670,9 @@ class _Body:
         folders = self._flow.folders
         while folders and folders[-1].note >= before.notes:
             self._undo_folder(folders.pop(), _IN_A_SHELL)
-        self._drop_steps(before.steps, _IN_A_SHELL)
-
-    def _drop_steps(self, start: int, why: str, names: AbstractSet[str] | None = None) -> None:
-        """Drop the steps from a number on, or only those that export one of these variables."""
-        kept = list[_Step]()
-        for step in self._steps[start:]:
-            if names is None or step.name in names:
-                self._draft.dropped(step.line, shown(step.name or step.source), why)
-            else:
-                kept.append(step)
-        self._steps[start:] = kept
+        for step in self._steps[before.steps :]:
+            self._draft.dropped(step.line, shown(step.name or step.source), _IN_A_SHELL)
+        del self._steps[before.steps :]
 
     def _leave_folders_after(self, place: int) -> None:
         """Undo every `cd` after the job with this index in `_jobs`."""
@@ -747,10 +741,12 @@ class _Body:
         own = self._local.pop()
         for state in reversed(own):
             self._variables.restore(state)
-        if len(self._jobs) == jobs:
-            self._drop_steps(steps, f"it is local to {name}", {state.name for state in own})
+        local = {state.name for state in own}
+        for at in range(steps, len(self._steps)):
+            if self._steps[at].ends is None and self._steps[at].name in local:
+                self._steps[at] = self._steps[at]._replace(ends=len(self._jobs))
         changed = dict.fromkeys(self._variables.undo(mark)) if asked else {}
-        for each in changed.keys() - {state.name for state in own}:
+        for each in changed.keys() - local:
             self._variables.forget(each, f"line {line} sets it under a condition")
         self._arguments = before
         self._variables.give(before)
@@ -878,7 +874,7 @@ class _Body:
             self._draft.dropped(line, first, "functions are read where they are called")
             return
         exports = first == "export" or any(re.match(r"-\w*x", word.source) for word in words)
-        exported = {step.name for step in self._steps}
+        exported = {step.name for step in self._steps if step.ends is None}
         for word in words:
             self._integers.update(re.findall(r"^\w+", word.source) if is_integer else ())
             if word.source[:1] in ("-", "+"):
@@ -1189,7 +1185,7 @@ class _Body:
         if self._open:
             self._end_block(self._last)
         self._take_uncalled()
-        best, job = len(self._steps), None
+        best, place, job = len(self._steps), len(self._jobs), None
         if self._jobs:
             # Prefer commands that start ranks to those that may only prepare, such as python prepare.py.
             job, best = max(
@@ -1203,7 +1199,8 @@ class _Body:
                     not each[0].why and bool(_TRAINS.search(each[0].value)),
                 ),
             )
-            self._leave_folders_after(next(at for at, (each, _) in enumerate(self._jobs) if each is job))
+            place = next(at for at, (each, _) in enumerate(self._jobs) if each is job)
+            self._leave_folders_after(place)
             for other, _ in self._jobs:
                 if other is not job:
                     what = "another command: a profile starts one; dropped"
@@ -1225,8 +1222,10 @@ class _Body:
         self._doubt_sourced(used)
         setup = list[str]()
         for at, step in enumerate(self._steps):
-            if at >= best and job:
-                self._draft.dropped(step.line, shown(step.name or step.source), "after the job")
+            ended = step.ends is not None and step.ends <= place
+            if ended or (at >= best and job):
+                why = "it is local to a function" if ended else "after the job"
+                self._draft.dropped(step.line, shown(step.name or step.source), why)
             elif step.name:
                 setup += self._environment(step, used, job)
             elif kept := self._kept(step.line, step.source):
