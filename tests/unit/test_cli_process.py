@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import shutil
 import signal
 import socket
@@ -59,7 +60,7 @@ def test_a_live_view_says_that_its_lines_are_lost() -> None:
 def test_relative_path_in_a_deleted_folder_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     (tmp_path / "train.py").touch()
-    line = f"cd gone && rmdir ../gone && exec {DISTTUI} run ../train.py --hosts local"
+    line = f"cd gone && rmdir ../gone && exec {shlex.quote(DISTTUI)} run ../train.py --hosts local"
     done = subprocess.run(["sh", "-c", line], cwd=tmp_path, text=True, capture_output=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "disttui: the current folder has been deleted\n" in done.stderr and "Traceback" not in done.stderr
