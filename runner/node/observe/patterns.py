@@ -427,7 +427,7 @@ def _whole_line(line: str) -> Optional[Record]:
         return found
     if found.keys() <= {"step", "steps"}:
         _unquoted(found, line)
-    elif "{" not in line:  # iter: 2, lr: 0.00003, 'loss': '28.8'; behind a quote, numbers may be those of a text
+    elif "{" not in line:  # iter: 2, lr: 0.00003, 'loss': '28.8'; numbers after a quote may belong to its text
         _unquoted(found, re.split("['\"]", line, maxsplit=1)[0])
     settle_loss(found)
     if counted and not counted.group(2):
