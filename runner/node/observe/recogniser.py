@@ -321,10 +321,11 @@ _ESCAPES = re.compile(
 
 
 # A launcher's prefix of a rank's lines: [rank0]: by torch, [default0]: by torchrun, [1,0]<stdout>: by mpirun,
-# (TaskRunner pid=9) by Ray, 12: by srun --label.
+# (TaskRunner pid=9) by Ray, 12: by srun --label, [node1:0/2] by ESPnet.
 _RANK = re.compile(
     r"^(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?"
-    r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) |\s{0,4}\d{1,5}: )+",
+    r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) |\s{0,4}\d{1,5}: "
+    r"|\[(?!step|iter|epoch|batch)[\w.-]{1,60}:\d{1,5}/\d{1,5}\] (?=\d{4}-))+",
     re.IGNORECASE,
 )
 # The lines of a multi-line JSON report, in which an object holds others.
