@@ -327,7 +327,7 @@ _KNOWN = _table(
             r"|RendezvousTimeoutError|waiting for clients\. ?\d+/\d+ clients joined|client socket has timed out after"
             r"|(?:got error|^RuntimeError|\nRuntimeError): Socket Timeout"
             r"|Timed out after \d+ seconds waiting for clients|DistStoreError.{0,400}timeout"
-            r"|wait timeout after \d+ ?ms",
+            r"|wait timeout after \d+ ?ms|Timed out initializing process group in store based barrier",
             "Not all ranks reached the rendezvous in time: a rank ended or hangs before init_process_group, or a "
             "firewall separates the hosts.",
         ),
@@ -391,6 +391,12 @@ _KNOWN = _table(
         "no process group": (
             r"Default process group has not been initialized",
             "A rank on {host} used torch.distributed before init_process_group: call it first, once, in every rank.",
+        ),
+        "tensor of another backend": (
+            r"No backend type associated with device type|Tensors must be CUDA and dense"
+            r"|ProcessGroupNCCL only supports CUDA tensors",
+            "A rank on {host} gave a collective a tensor on a device that the backend cannot reach: NCCL needs tensors "
+            "on the GPU, gloo on the CPU. Move it, or init_process_group('cpu:gloo,cuda:nccl').",
         ),
         "process group twice": (
             r"initialize the default process group twice",
@@ -472,7 +478,7 @@ _KNOWN = _table(
         "build tools": (
             r"Failed to find C compiler|CUDA_HOME environment variable is not set|Ninja is required to load"
             r"|Error building extension|Cannot find a working triton|fatal error: \S{1,300}: No such file"
-            r"|CUDA_HOME does not exist",
+            r"|CUDA_HOME does not exist|\['which', '(?:c\+\+|g\+\+|gcc|ninja)'\]",
             "{host} cannot compile: the lines above name what is missing, such as gcc, Python's headers, ninja or the"
             " CUDA toolkit (CUDA_HOME). Install it there, or load its module (`activate:`).",
         ),
@@ -482,14 +488,22 @@ _KNOWN = _table(
             "num_stages, or another kernel.",
         ),
         "not finite": (
-            r"loss scale already at minimum|returned nan values in its|probability tensor contains either",
+            r"loss scale already at minimum|Minimum loss scale reached|returned nan values in its"
+            r"|probability tensor contains either",
             "The training on {host} no longer has finite numbers. Use a smaller learning rate, clipped gradients, or "
             "bf16 for fp16. `disttui runs metrics RUN` shows the steps before.",
         ),
         "batch sizes": (
-            r"Check batch related parameters|Micro batch size per gpu: 0 has",
+            r"Check batch related parameters|Micro batch size per gpu: 0 has"
+            r"|train_batch_size is not equal to micro_batch",
             "DeepSpeed's batch sizes on {host} do not match the number of ranks: train_batch_size must be "
             "train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks. Remove one of them.",
+        ),
+        "Transformers of another version": (
+            r"\b(?:TrainingArguments|Trainer|(?:SFT|DPO|GRPO)(?:Trainer|Config))\.__init__\(\) got an unexpected"
+            r"|unexpected keyword argument 'evaluation_strategy'",
+            "The script is written for another version of Transformers or TRL than {host} has: install the version "
+            "that it names, or rename the argument.",
         ),
         "NumPy of another version": (
             r"compiled using NumPy 1|numpy\.core\.multiarray failed to import|Numpy is not available"

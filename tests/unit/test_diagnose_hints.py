@@ -368,6 +368,14 @@ MESSAGES = [
         "CUDA_HOME",
     ),
     ("out of resource: shared memory, Required: 147456", "Triton's shared memory", "num_stages"),
+    ("Minimum loss scale reached (0.0001). Your loss is probably exploding.", "not finite", "learning rate"),
+    ("No backend type associated with device type cpu", "tensor of another backend", "cpu:gloo,cuda:nccl"),
+    ("Tensors must be CUDA and dense", "tensor of another backend", "on the GPU"),
+    ("Timed out initializing process group in store based barrier on rank: 1", "joining timed out", "firewall"),
+    ("train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size", "batch sizes", "×"),
+    ("Command '['which', 'c++']' returned non-zero exit status 1.", "build tools", "activate"),
+    ("__init__() got an unexpected keyword argument 'evaluation_strategy'", "Transformers of another version", "TRL"),
+    ("SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'", "Transformers of another version", "TRL"),
     ("Current loss scale already at minimum - cannot decrease scale anymore.", "not finite", "learning rate"),
     ("Check batch related parameters. train_batch_size is not equal to", "batch sizes", "ranks"),
     ("'ascii' codec can't decode byte 0xe2 in position 10", "encoding", "C.UTF-8"),
@@ -517,6 +525,11 @@ def test_messages_of_nccl_and_cuda_have_their_cure(message: str, name: str, word
     found = hinted(failed({1: {"type": NCCL, "message": message}}))
     assert (found[0], words in found[1]) == (name, True)
     assert "node2" in found[1] or name in ("collective timed out", "joining timed out", "mismatched collectives")
+
+
+def test_arguments_of_own_classes_say_nothing_of_versions() -> None:
+    message = "MyTrainer.__init__() got an unexpected keyword argument 'tokenizer'"
+    assert not hinted(failed({1: {"type": "TypeError", "message": message}}))[0]
 
 
 def test_what_other_hosts_have_is_not_claimed() -> None:
