@@ -199,7 +199,7 @@ def tell_the_same(me: User, run: str, state: str) -> None:
         assert (row["state"], row["note"]) == (state, "")
     for words in (["--local"], []):
         assert json.loads(typed(me, "runs show", *words, "--json", run))["state"] == state
-    assert f"has {state} already" in typed(me, "stop", run)
+    assert f"has already {state}" in typed(me, "stop", run)
 
 
 def test_a_stop_names_a_host_that_has_not_confirmed(begin: Begin) -> None:
