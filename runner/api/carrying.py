@@ -29,6 +29,7 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import HostsError, Tell
 from disttui.runner.ids import short
 from disttui.runner.paths import inside
+from disttui.runner.profile.consent import source_of
 from disttui.runner.profile.leaks import without_tokens
 from disttui.runner.profile.problems import printable
 from disttui.runner.profile.schema import Profile
@@ -49,6 +50,7 @@ from disttui.runner.sync.collect import (
     pointer_lines,
 )
 from disttui.runner.sync.transfer import TreeParcel, send
+from disttui.runner.text import quote
 from disttui.runner.text.masking import masked
 from disttui.runner.user.folders import user_folder
 
@@ -133,6 +135,10 @@ def collect_code(
     if profile.job.sync is None or source is None:
         return None
     sync = profile.job.sync
+    team = source_of(source, environ)
+    if team and not source.resolve().is_relative_to(team.folder.resolve()):
+        cure = f"If you want to send what it leads to: --set job.sync={quote(str(source.resolve()))}"
+        raise InputError(f"a link leads out of the library {team.name}", cure, place=str(source))
     single = _is_file(source)
     above, only = (source.parent, source.name) if single else (source, "")
     with ThreadPoolExecutor(1, "git") as pool:
@@ -378,7 +384,7 @@ def code_store(environ: Mapping[str, str]) -> Store:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether this is a regular file; a link in a team's library could lead to a private key."""
+    """Whether this is a regular file, not a link to one."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:

@@ -124,7 +124,9 @@ def _refuse_launcher(path: Path) -> None:
     from disttui.runner.profile.library import named
 
     starters = ("python", "python3", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
-    if path.name in starters and not path.is_dir() and not named(str(path)):
+    if path.name not in starters or named(str(path)) or path.is_dir():
+        return
+    if not path.exists() or _beginning(path).startswith((b"#!", b"\x7fELF", b"\xcf\xfa\xed\xfe")):
         cure = "disttui starts it: disttui run train.py --hosts box1,box2 -- ARGS"
         raise InputError(f"{path.name} is a program that starts scripts, not a profile", cure)
 
@@ -145,19 +147,26 @@ def _refuse_code(path: Path, language: str) -> None:
         raise InputError(f"{clean(str(path))} is a notebook, not a Python script", cure)
     if language == "shell":
         cure = f"Put it into a profile as job.command: [bash, {path.name}], with job.sync for its folder."
+        if b"\n#SBATCH" in _beginning(path):
+            cure = f"Make a profile of it: disttui profile import {quote(str(path))} --host box1 --host box2"
         raise InputError(f"{clean(str(path))} is a shell script, not a Python script", cure)
+
+
+def _beginning(path: Path) -> bytes:
+    """The first 4 KiB of a regular file; empty for anything else."""
+    with suppress(OSError):  # a name that is too long
+        if path.is_file():
+            with path.open("rb") as file:
+                return file.read(4096)
+    return b""
 
 
 def script_language(path: Path) -> str:
     """Python or shell for a script, by its name or its first line; empty for any other file."""
-    line = b""
     with suppress(OSError):  # a name that is too long
-        if path.is_file() and path.suffix not in (".py", ".sh", ".yaml", ".yml"):
-            with path.open("rb") as file:
-                line = file.readline(200)
-        elif path.is_file():
-            return {".py": "Python", ".sh": "shell"}.get(path.suffix, "")
-    found = re.match(rb"#!.*?\b(python|(?:ba|da|k|z)?sh)[\d.]*(?:\s|$)", line)
+        if path.suffix in (".py", ".sh", ".yaml", ".yml"):
+            return {".py": "Python", ".sh": "shell"}.get(path.suffix, "") if path.is_file() else ""
+    found = re.match(rb"#!.*?\b(python|(?:ba|da|k|z)?sh)[\d.]*(?:\s|$)", _beginning(path).partition(b"\n")[0])
     return "" if found is None else "Python" if found[1] == b"python" else "shell"
 
 

@@ -77,13 +77,13 @@ _KNOWN = _table(
             "NCCL_NET=Socket uses the network of `interface:` without libfabric.",
         ),
         "no route": (
-            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]{0,300}(?:No route to host"
-            r"|errno:? 113|EHOSTUNREACH)",
+            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|\bconnect(?!ion))[^\n]{0,300}"
+            r"(?:No route to host|errno:? 113|EHOSTUNREACH)",
             "{host} has no route to another host: a firewall there rejects the connection, or the address is in a "
             "network that they do not share. Open the ports between the hosts, or set `interface:` of the host.",
         ),
         "network unreachable": (
-            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]{0,300}"
+            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|\bconnect(?!ion))[^\n]{0,300}"
             r"(?:Network is unreachable|errno:? 101|ENETUNREACH)",
             "{host} cannot reach the network of another host's address. Set `interface:` of the hosts to the network "
             "that they share.",
@@ -311,7 +311,8 @@ _KNOWN = _table(
         ),
         "download": (
             r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://"
-            r"|HTTPS?ConnectionPool[^\n]{0,200}timed out|\('Connection aborted\.'"
+            r"|HTTPS?ConnectionPool[^\n]{0,200}(?:timed out|Failed to establish a new connection)"
+            r"|\('Connection aborted\.'"
             r"|cannot find the requested files in the local cache\. Please check your connection"
             r"|Couldn't reach [^\n]{1,200} on the Hub",
             "The script downloads, but {host} cannot reach that address. Copy the files to the hosts first, or set "
@@ -500,8 +501,9 @@ _KNOWN = _table(
             "train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks. Remove one of them.",
         ),
         "Transformers of another version": (
-            r"\b(?:TrainingArguments|Trainer|(?:SFT|DPO|GRPO)(?:Trainer|Config))\.__init__\(\) got an unexpected"
-            r"|unexpected keyword argument 'evaluation_strategy'",
+            r"\b(?:TrainingArguments|(?:SFT|DPO|GRPO)(?:Trainer|Config))\.__init__\(\) got an unexpected"
+            r"|unexpected keyword argument 'evaluation_strategy'"
+            r"|\bTrainer\.__init__\(\) got an unexpected keyword argument '(?:tokenizer|processing_class)'",
             "The script is written for another version of Transformers or TRL than {host} has: install the version "
             "that it names, or rename the argument.",
         ),

@@ -506,8 +506,9 @@ def _checked(folder: Path) -> Path:
     try:
         real = folder.expanduser().resolve(strict=True)
         if not real.is_dir():
-            cure = "Set job.sync.from to the folder of your code."
-            raise InputError("neither a folder nor a regular file", cure, place=str(folder))
+            cure = "Set job.sync.from to the folder of your code, or to a regular file."
+            what = "a link to a file" if real.is_file() else "neither a folder nor a regular file"
+            raise InputError(what, cure, place=str(folder))
         home = Path.home().resolve()
     except (OSError, RuntimeError) as error:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

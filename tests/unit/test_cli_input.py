@@ -79,6 +79,11 @@ WRONG = [
         "run a.sh --hosts a",
         "a.sh is a shell script, not a Python script\n  → Put it into a profile as job.command: [ba",
     ),
+    (
+        "run a.sbatch",
+        "a.sbatch is a shell script, not a Python script\n  → Make a profile of it: disttui profile import a.sba",
+    ),
+    ("run accelerate --set x=1", "--set x=…: unknown key 'x'"),
     ("run start --hosts a", "start is a shell script, not a Python script\n  → Put it into a profile as job.command"),
     ("run trainer", "trainer is a script, but no hosts are given\n  → Name them: disttui run trainer --hosts box1"),
     ("run train.py --hosts=", "--hosts: no host given\n  → Give names as for ssh"),
@@ -109,6 +114,8 @@ def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tm
     for name in ("train.py", "code/a.py", "code/train.py", "a.ipynb", "a.sh"):
         (tmp_path / name).touch()
     (tmp_path / "start").write_text("#!/bin/bash -l\nexec true\n")
+    (tmp_path / "a.sbatch").write_text("#!/bin/bash\n#SBATCH -N 2\nsrun torchrun train.py\n")
+    (tmp_path / "accelerate").write_text(PROFILE)
     (tmp_path / "trainer").write_text("#!/usr/bin/env python3\nprint()\n")
     (tmp_path / "dangling.yaml").symlink_to("gone")
     os.mkfifo(tmp_path / "pipe")

@@ -527,9 +527,16 @@ def test_messages_of_nccl_and_cuda_have_their_cure(message: str, name: str, word
     assert "node2" in found[1] or name in ("collective timed out", "joining timed out", "mismatched collectives")
 
 
-def test_arguments_of_own_classes_say_nothing_of_versions() -> None:
-    message = "MyTrainer.__init__() got an unexpected keyword argument 'tokenizer'"
-    assert not hinted(failed({1: {"type": "TypeError", "message": message}}))[0]
+@pytest.mark.parametrize("call", ["MyTrainer.__init__() got an unexpected keyword argument 'tokenizer'",
+                                  "Trainer.__init__() got an unexpected keyword argument 'gpus'"])  # fmt: skip
+def test_arguments_of_own_classes_say_nothing_of_versions(call: str) -> None:
+    assert not hinted(failed({1: {"type": "TypeError", "message": call}}))[0]
+
+
+@pytest.mark.parametrize("why", ["[Errno 101] Network is unreachable", "[Errno 113] No route to host"])
+def test_a_host_without_internet_is_not_cut_off_from_others(why: str) -> None:
+    message = f"HTTPSConnectionPool(host='huggingface.co', port=443): Failed to establish a new connection: {why}"
+    assert hinted(failed({1: {"type": "ConnectionError", "message": message}}))[0] == "download"
 
 
 def test_what_other_hosts_have_is_not_claimed() -> None:

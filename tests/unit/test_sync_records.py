@@ -151,11 +151,10 @@ def test_a_single_file_is_sent_alone(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_single_file_is_no_way_around_what_is_left_out(folder: Path, tmp_path: Path) -> None:
-    """A library's profile could name a link to a private key: its reader is asked about `train.py` only."""
     (tmp_path / "key").write_text("secret")
     (folder / "link.py").symlink_to(tmp_path / "key")
     (folder / "mine.yaml").write_text(profile("link.py", script="link.py"))
-    with pytest.raises(InputError, match="neither a folder nor a regular file"):
+    with pytest.raises(InputError, match="a link to a file"):
         collect_code(load(folder / "mine.yaml"))
     (folder / ".env").write_text("TOKEN=1")
     (folder / "train.py").write_text("#" * 2000)
@@ -170,6 +169,22 @@ def test_a_single_file_is_no_way_around_what_is_left_out(folder: Path, tmp_path:
             collect_code(load(folder / "mine.yaml"))
     (folder / "mine.yaml").write_text(profile("x" * 300))
     with pytest.raises(InputError, match="cannot be read: File name too long"):
+        collect_code(load(folder / "mine.yaml"))
+
+
+@pytest.mark.parametrize("sync", ["link", "link/hosts.yml"])
+def test_a_link_in_a_team_library_sends_nothing_outside_of_it(
+    sync: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library's author names it; its reader is asked about a folder of the library."""
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/hosts.yml").write_text("token")
+    (folder / "link").symlink_to(tmp_path / "private")
+    (folder / "mine.yaml").write_text(profile(sync))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config/disttui").mkdir(parents=True)
+    (tmp_path / "config/disttui/config.yaml").write_text(f"libraries: [{{name: team, folder: {folder}}}]\n")
+    with pytest.raises(InputError, match="a link leads out of the library team"):
         collect_code(load(folder / "mine.yaml"))
 
 

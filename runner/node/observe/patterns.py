@@ -283,6 +283,7 @@ _QUOTED = re.compile(
     rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER}){_NO_TIME}(?![\w.:-]|/\d{{1,4}}/)""",
     re.IGNORECASE,
 )
+_IN_QUOTES = re.compile(r"(['\"]).{0,200}?\1")
 _LOSS_OF_STEPS = re.compile(r"['\"]loss['\"]")
 _NAMES = {
     "loss": "loss", "train_loss": "loss", "training_loss": "loss", "total_loss": "loss",
@@ -427,8 +428,8 @@ def _whole_line(line: str) -> Optional[Record]:
         return found
     if found.keys() <= {"step", "steps"}:
         _unquoted(found, line)
-    elif "{" not in line:  # iter: 2, lr: 0.00003, 'loss': '28.8'; numbers after a quote may belong to its text
-        _unquoted(found, re.split("['\"]", line, maxsplit=1)[0])
+    elif "{" not in line:  # iter: 2, lr: 0.00003, 'loss': '28.8'; numbers in quotes may belong to a text
+        _unquoted(found, re.split("['\"]", _IN_QUOTES.sub(" ; ", line), maxsplit=1)[0])
     settle_loss(found)
     if counted and not counted.group(2):
         found.pop("steps", None)

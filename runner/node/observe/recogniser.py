@@ -91,8 +91,12 @@ class Bars:
         self._heading: Optional[str] = None
         """The newest line that names the epoch of the bars below it, "" if that epoch is over."""
 
-    def recognise(self, line: str) -> Optional[Record]:
-        """The metrics of a line that is a bar, empty if the bar does not count; None for any other line."""
+    def recognise(self, line: str, *, validates: bool = False) -> Optional[Record]:
+        """The metrics of a line that is a bar, empty if the bar does not count; None for any other line.
+
+        Args:
+            validates: Whether the line above begins a validation.
+        """
         if len(line) > LONGEST:
             return None
         bar = _BAR.search(line) or _RICH.search(line) or _KERAS.match(line)
@@ -119,7 +123,7 @@ class Bars:
         found.pop("v_num", None)  # Lightning's log folder number
         trains = any(name.endswith("loss") for name in found)
         self._give_up(int(total or 0), title, trains=trains)
-        if not self._counts(title, int(total or 0), trains) or (bar.re is _KERAS and not trains):
+        if not self._counts(title, int(total or 0), trains, validates) or (bar.re is _KERAS and not trains):
             return {}
         if _OTHER_UNIT.search(bar.group()):
             return found
@@ -164,7 +168,9 @@ class Bars:
         if over and follows and not self._confirmed:
             self.step, self._total, self._earlier = None, 0, 0
 
-    def _counts(self, title: str, total: int, trains: bool) -> bool:
+    def _counts(self, title: str, total: int, trains: bool, validates: bool) -> bool:
+        if validates and not title and self._total not in (0, total):
+            return False
         if trains or _NOT_TRAINING.search(title):
             return not _NOT_TRAINING.search(title)
         if _OF_EPOCHS.match(title) or (self.lines_count and self.step is None):
@@ -303,11 +309,19 @@ _STEP_ABOVE = re.compile(
 # A line that marks the lines below it, which are indented further, as a validation; or the next line, if it names only
 # this phase, perhaps after a logger's prefix: INFO - trainer - Validating
 _VALIDATION_BELOW = re.compile(
-    r"(\s{0,40})(?:[\W_]{0,40}|.{0,120}(?: - |[|\]] )(?=validating|evaluating))(?:(?:running|starting) )?"
+    r"(\s{0,40})(?:[\W_]{0,40}|.{0,120}(?: - |[|\]:] ?|\b(?:INFO|DEBUG) )(?=validating|evaluating))"
+    r"(?:(?:running|starting) )?"
     r"(?:(validation|validating|evaluation|evaluating)|eval|valid|testing|test)(?: results?| metrics)?\b[\W_]{0,40}$",
     re.IGNORECASE,
 )
-_OF_TRAINING = re.compile(r"(?<![a-z])train(?:ing)?(?![a-z])", re.IGNORECASE)  # not the name of a logger, trainer
+# Not the name of a file or a logger: [train.py:90] loss: 0.7
+_OF_TRAINING = re.compile(r"(?<![a-z])train(?:ing)?[ _/:|\]-]{1,3}(?:\w{1,12} ){0,2}loss", re.IGNORECASE)
+# A line that names only the epoch of those below, and how many there are: Epoch 3/10, INFO - trainer - Epoch 0/9
+_EPOCH_ALONE = re.compile(
+    r"(?!.{0,120}\b(?:best|load|sav|checkpoint|restor))(?:[^\w]{0,40}|.{0,120}(?: - |[|:\]] ))[-=*#> ]{0,40}"
+    r"(?:(?:training|starting|start|begin) )?(epoch:?\s{0,4}\[?\s?\d{1,6}\s?(?:/|of)\s?\d{1,6}\]?)[-=*#<:. ]{0,40}$",
+    re.IGNORECASE,
+)
 # The same as a rule: === Evaluation ===. Its results may follow at the same indentation.
 _RULED = re.compile(r"\s{0,40}([-=*#])\1{2,60} ?[^\W_].{0,80}[^\W_] ?\1{2,60}\s*$")
 _RESULTS_BELOW = 3
@@ -325,7 +339,7 @@ _ESCAPES = re.compile(
 _RANK = re.compile(
     r"^(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?"
     r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) |\s{0,4}\d{1,5}: "
-    r"|\[(?!step|iter|epoch|batch)[\w.-]{1,60}:\d{1,5}/\d{1,5}\] (?=\d{4}-))+",
+    r"|\[(?![\w.-]{0,50}(?:step|iter|epoch|batch|train|val|test))[\w.-]{1,60}:\d{1,5}/\d{1,5}\] (?=\d{4}-))+",
     re.IGNORECASE,
 )
 # The lines of a multi-line JSON report, in which an object holds others.
@@ -386,6 +400,8 @@ class Recogniser:
         """Lines after a validation's heading in which its loss may still follow without indentation."""
         self._above: Record = {}
         """The step of the values below it."""
+        self._epoch_above = ""
+        """The newest line of its own that names an epoch and how many there are."""
         self._length: Optional[Value] = None
         """The number of steps in the newest line of the training."""
         self._bare: Optional[Tuple[int, int, int]] = None
@@ -403,7 +419,7 @@ class Recogniser:
                 that is printed in its place, and then with that line's step.
         """
         text = _text(line)
-        record = self._bars.recognise(text)
+        record = self._bars.recognise(text, validates=bool(self._results))
         if record is not None:
             self._results = 0 if "loss" in record else self._results
             return record
@@ -411,6 +427,7 @@ class Recogniser:
         self._note_validation(text)
         if record is None:
             self._note_step(text)
+            self._note_epoch(text)
         self._bars.confirm(record or {}, text)
         if record is None:
             return None
@@ -437,6 +454,9 @@ class Recogniser:
             self._length = record.get("steps", self._length)
         if "step" not in record and "epoch" not in record and "val_loss" not in record and self._bars.step is None:
             self._count_bare(record, text)
+        if self._epoch_above and "epoch" not in record and self._bars.step is None:
+            text = f"{self._epoch_above} {text}"
+            put(record, "epoch", re.findall(r"\d+", self._epoch_above)[0])
         if "step" in record:
             self._count_on(record, text)
             step, newest = record["step"], self._newest
@@ -455,7 +475,7 @@ class Recogniser:
         counted = not record.keys().isdisjoint(("epoch", "lr", "grad_norm", "step_time")) or self._goes_on(record)
         below = self._results and not counted and not _OF_TRAINING.search(text)
         if below and "loss" in record:
-            self._results = _NEXT if "steps" in record and self._length else 0  # it has one, or one of each batch
+            self._results = _NEXT if "step" in record and self._newest else 0  # it has one, or one of each batch
         if (self._validates is not None or below) and "loss" in record and "val_loss" not in record:
             rest = {name: value for name, value in record.items() if name not in ("loss", "step", "steps")}
             return {"val_loss": record["loss"], **rest}  # its step counts the validation's own batches
@@ -491,12 +511,24 @@ class Recogniser:
         if epoch:
             put(self._above, "epoch", epoch.group(1))
 
+    def _note_epoch(self, text: str) -> None:
+        heading = _EPOCH_ALONE.match(text) if len(text) < 200 else None
+        if heading is None:
+            return
+        number = int(re.findall(r"\d+", heading.group(1))[0])
+        self._from_0 = self._from_0 or not number
+        # From 0, the total may be the number of the last epoch.
+        self._epoch_above = f"epoch {number}" if self._from_0 else heading.group(1)
+
     def _count_bare(self, record: Record, text: str) -> None:
         """Use a counter without a name as the step, once it has been seen to increase."""
         counter = _BARE.search(text)
         if counter is None:
             return
         number, total = int(counter.group(1)), int(counter.group(2))
+        if self._epoch_above and number <= total:
+            record["step"], record["steps"] = number, total
+            return
         before, self._bare = self._bare, (number, total, 0)
         if before is None or before[1] != total or number > total or number == before[0]:
             return
