@@ -71,7 +71,7 @@ def host_files(me: User, run: str, node: int) -> dict[str, bytes]:
 
 
 def test_detached_run_is_shown_in_full_from_elsewhere(user: Callable[..., User]) -> None:
-    me = user(3)
+    me = user(3, light=True)
     run = detached(me)
     you = elsewhere(me)
     assert short(run) in typed(you, "ps", "--host", "node2")
@@ -130,7 +130,7 @@ def test_detached_run_is_shown_in_full_from_elsewhere(user: Callable[..., User])
 
 
 def test_stopped_from_elsewhere_through_any_host(user: Callable[..., User]) -> None:
-    me = user(2)
+    me = user(2, light=True)
     run = detached(me)
     you = elsewhere(me)
     viewer = Viewer(me, run, "--json")
@@ -150,7 +150,7 @@ def test_stopped_from_elsewhere_through_any_host(user: Callable[..., User]) -> N
 
 
 def test_big_log_shows_its_tail_and_is_fetched_on_request(user: Callable[..., User]) -> None:
-    me = user(1)
+    me = user(1, light=True)
     run = detached(me, "100")
     you = elsewhere(me)
     wait_for((me.cluster.shared / "much").exists, "100 MB of a log", 100)

@@ -108,7 +108,7 @@ def test_secrets_are_only_in_the_environment_of_their_ranks(cluster: Callable[..
     store = tmp_path / "store"
     store.write_text(FROM_COMMAND)
     (home / ".config/disttui/config.yaml").write_text(f"secret_commands: [cat {store}]\n")
-    me = User(cluster(2), home)
+    me = User(cluster(2), home, light=True)
     env = {"KEY_A": FROM_ENV, "WORD": PRINTED}
     try:
         script = me.script(_TRAIN)
