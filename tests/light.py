@@ -13,7 +13,9 @@ PACKAGES = Path(__file__).with_name("data") / "light"
 
 
 def light_python(folder: Path) -> str:
-    """Make an environment with that torch in a new folder; returns its interpreter."""
+    """Make an environment with that torch in a folder, if it is not there yet; returns its interpreter."""
+    if (folder / "bin" / "python").exists():
+        return str(folder / "bin" / "python")
     venv.create(folder, symlinks=True, with_pip=False)
     site = sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)})
     Path(site, "light.pth").write_text(f"{PACKAGES}\n")

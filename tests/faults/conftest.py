@@ -21,9 +21,7 @@ def begin(user: Callable[..., User]) -> Callable[..., Fault]:
     `cluster` are arguments of Cluster, `light` is that of User.
     """
 
-    def make(
-        n: int, *text: str, cluster: Mapping[str, Any] | None = None, light: bool = False, **keys: Any
-    ) -> Fault:
+    def make(n: int, *text: str, cluster: Mapping[str, Any] | None = None, light: bool = False, **keys: Any) -> Fault:
         return Fault.begin(user(n, light=light, **(cluster or {})), *text, **keys)
 
     return make

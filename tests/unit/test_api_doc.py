@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import disttui as api
 from tests import api_table
 from tests.light import light_python
@@ -24,6 +26,7 @@ with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
 """
 
 
+@pytest.mark.slow
 def test_example_on_the_api_page_runs(tmp_path: Path) -> None:
     """With a profile of the user's own by the name of the example's, whose job does not train."""
     script = tmp_path / "count.py"

@@ -17,7 +17,7 @@ def main(args):
     for name in ("nnodes", "nproc-per-node", "node-rank", "master-port"):
         parser.add_argument("--" + name, type=int, required=True)
     for name in ("rdzv-backend", "rdzv-conf", "rdzv-id", "max-restarts", "master-addr", "log-dir"):
-        parser.add_argument("--" + name, required=True)
+        parser.add_argument("--" + name)
     parser.add_argument("-m", "--module", action="store_true")
     parser.add_argument("--no-python", action="store_true")
     parser.add_argument("target")
@@ -32,7 +32,7 @@ def main(args):
     shared = {
         "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": it.nproc_per_node, "GROUP_RANK": it.node_rank,
         "GROUP_WORLD_SIZE": it.nnodes, "MASTER_ADDR": it.master_addr, "MASTER_PORT": it.master_port,
-        "TORCHELASTIC_RUN_ID": it.rdzv_id, "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0,
+        "TORCHELASTIC_RUN_ID": it.rdzv_id or "none", "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0,
     }
     ranks = []
     try:
@@ -70,3 +70,7 @@ def _end(ranks, number):
         if rank.poll() is None:
             os.killpg(rank.pid, signal.SIGKILL)
         rank.wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
