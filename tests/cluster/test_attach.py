@@ -63,11 +63,12 @@ def enough(me: User) -> None:
 
 
 def host_files(me: User, run: str, node: int) -> dict[str, bytes]:
-    """What a mirror must hold of a host."""
+    """What a mirror must hold of a host: all that is not empty."""
     folder = me.cluster[node].home / ".disttui" / "runs" / run / str(node)
     paths = [path for path in folder.rglob("*") if path.suffix in (".log", ".jsonl", ".json")]
     skipped = ("supervisor.json", "supervisor.log", "untagged.json", ".exit.json")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name not in skipped}
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name not in skipped}
+    return {name: content for name, content in found.items() if content}
 
 
 def test_detached_run_is_shown_in_full_from_elsewhere(user: Callable[..., User]) -> None:
