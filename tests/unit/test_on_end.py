@@ -20,7 +20,6 @@ from disttui.runner.profile.load import parse
 from disttui.runner.runs import hooks
 from disttui.runner.runs.registry import keep
 from disttui.runner.runs.state import RunState, begin
-from tests.light import light_python
 from tests.tui.live_kit import Live
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
@@ -129,7 +128,7 @@ def test_bad_on_end_is_refused_with_its_place(tmp_path: Path, on_end: dict[str, 
 def test_a_detached_start_says_when_on_end_runs(tmp_path: Path) -> None:
     """Before anything starts; it runs for whoever attaches."""
     got, enough = tmp_path / "got", tmp_path / "enough"
-    run = Live(tmp_path, python=light_python(tmp_path / "light"), on_end={"command": ["cp", "/dev/stdin", str(got)]})
+    run = Live(tmp_path, on_end={"command": ["cp", "/dev/stdin", str(got)]})
     before, _, after = run.said.partition(
         "on_end runs on this machine once `disttui attach` or the app sees the run's end"
     )
