@@ -73,7 +73,7 @@ def test_one_signal_stops_all(user: Callable[..., User], args: list[str], grace:
 
 def test_ctrl_c_on_a_terminal_then_again(user: Callable[..., User]) -> None:
     """A real Ctrl-C asks the ranks to end; the second, while a deaf rank has its long grace, kills at once."""
-    me = user(2)
+    me = user(2, light=True)
     script = me.script(_SLEEP)
     profile = me.profile({"script": str(script), "args": ["--deaf"]}, launch={"grace": 300})
     command = me.command("run", profile)

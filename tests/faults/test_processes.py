@@ -27,7 +27,7 @@ Begin = Callable[..., Fault]
 @pytest.mark.parametrize("node", [1, 0], ids=["follower", "leader"])
 def test_a_host_loses_its_supervisor(begin: Begin, node: int, who: list[str]) -> None:
     """Its warden, or the next viewer, ends what is left; the other hosts act on it within 2 s, and end."""
-    fault = begin(3)
+    fault = begin(3, light=True)
     fault.kill(node, *who)
     killed = time.time()
     other = 2
