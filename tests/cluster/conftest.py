@@ -14,11 +14,11 @@ from tests.cluster.typed import User
 
 @pytest.fixture
 def user(cluster: Callable[..., Cluster], tmp_path: Path) -> Iterator[Callable[..., User]]:
-    """Make a user of a new cluster: `user(2)`, with the arguments of Cluster."""
+    """Make a user of a new cluster: `user(2)`, with the arguments of Cluster; `light`: as of User."""
     with contextlib.ExitStack() as stack:
 
-        def make(n: int, **options: object) -> User:
-            one = User(cluster(n, **options), tmp_path)
+        def make(n: int, *, light: bool = False, **options: object) -> User:
+            one = User(cluster(n, **options), tmp_path, light=light)
             stack.callback(one.close)
             return one
 

@@ -63,15 +63,16 @@ def enough(me: User) -> None:
 
 
 def host_files(me: User, run: str, node: int) -> dict[str, bytes]:
-    """What a mirror must hold of a host."""
+    """What a mirror must hold of a host: all that is not empty."""
     folder = me.cluster[node].home / ".disttui" / "runs" / run / str(node)
     paths = [path for path in folder.rglob("*") if path.suffix in (".log", ".jsonl", ".json")]
     skipped = ("supervisor.json", "supervisor.log", "untagged.json", ".exit.json")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name not in skipped}
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name not in skipped}
+    return {name: content for name, content in found.items() if content}
 
 
 def test_detached_run_is_shown_in_full_from_elsewhere(user: Callable[..., User]) -> None:
-    me = user(3)
+    me = user(3, light=True)
     run = detached(me)
     you = elsewhere(me)
     assert short(run) in typed(you, "ps", "--host", "node2")
@@ -130,7 +131,7 @@ def test_detached_run_is_shown_in_full_from_elsewhere(user: Callable[..., User])
 
 
 def test_stopped_from_elsewhere_through_any_host(user: Callable[..., User]) -> None:
-    me = user(2)
+    me = user(2, light=True)
     run = detached(me)
     you = elsewhere(me)
     viewer = Viewer(me, run, "--json")
@@ -150,7 +151,7 @@ def test_stopped_from_elsewhere_through_any_host(user: Callable[..., User]) -> N
 
 
 def test_big_log_shows_its_tail_and_is_fetched_on_request(user: Callable[..., User]) -> None:
-    me = user(1)
+    me = user(1, light=True)
     run = detached(me, "100")
     you = elsewhere(me)
     wait_for((me.cluster.shared / "much").exists, "100 MB of a log", 100)

@@ -95,7 +95,7 @@ def test_hosts_without_an_index_get_wheels_from_the_viewer(user: Callable[..., U
 
 
 def test_a_failing_setup_starts_nothing(user: Callable[..., User]) -> None:
-    me = user(2)
+    me = user(2, light=True)
     script = me.script("print('ran', flush=True)\n")
     setup = ['if [ "$DISTTUI_NODE" = 1 ]; then echo no room for it; exit 3; fi; sleep 300']
     failed = me.run(me.profile({"script": str(script), "setup": setup}), code=3)
@@ -105,7 +105,7 @@ def test_a_failing_setup_starts_nothing(user: Callable[..., User]) -> None:
 
 
 def test_ctrl_c_and_a_killed_viewer_end_the_setup(user: Callable[..., User]) -> None:
-    me = user(1)
+    me = user(1, light=True)
     script = me.script("print('ran', flush=True)\n")
     begun = me.cluster[0].home / "begun"
     profile = me.profile({"script": str(script), "setup": ["touch ~/begun; setsid sleep 500 & sleep 500"]})

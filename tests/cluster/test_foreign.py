@@ -95,7 +95,7 @@ def test_a_script_sees_what_it_sees_under_torchrun(user: Callable[..., User], ki
 
 def test_a_command_in_a_wrapper_after_an_activation(user: Callable[..., User]) -> None:
     """The activation's variables reach it, the profile's win over them, and the wrapper execs what it is given."""
-    me = user(1)
+    me = user(1, light=True)
     wrapper = me.script('#!/bin/sh\nFROM_WRAP="$1"; shift; export FROM_WRAP\nexec "$@"\n', "wrap it.sh")
     wrapper.chmod(0o755)
     shell = 'echo "$FROM_ACTIVATE, $BOTH, $FROM_WRAP, $RANK of $WORLD_SIZE, $1, $PWD"'
@@ -121,7 +121,7 @@ def _summary(stderr: str) -> str:
 
 def test_metrics_in_known_log_lines(user: Callable[..., User]) -> None:
     """Lines of the two known forms reach the summary, and the files that every view reads."""
-    me = user(2)
+    me = user(2, light=True)
     script = me.script(
         "import os\n"
         "rank = os.environ['RANK']\n"

@@ -53,7 +53,7 @@ def _env(out: Path) -> dict[str, str]:
 @pytest.mark.parametrize("kind", ["script", "command"])
 def test_values_arrive_as_they_are(user: Callable[..., User], kind: str) -> None:
     """As arguments, variables, folder and script names; the command goes through an activation's shell as well."""
-    me = user(1)
+    me = user(1, light=True)
     [host] = me.cluster.hosts
     word = secrets.token_hex(8)  # a word that no source contains: the checkout itself may be below /tmp
     secret = f"{word} '\"$(touch /tmp/pwned)\\\n"

@@ -183,7 +183,7 @@ def _listens(port: int) -> bool:
 @pytest.mark.torch
 def test_run_by_kerberos(user: Callable[..., User], realm: Callable[[User], dict[str, str]]) -> None:
     """A profile with `transport: ssh`: probe, start, mirror and end, by a ticket alone."""
-    me = user(2)
+    me = user(2, light=True)
     environment = realm(me)
     ssh_uses(me, "  GSSAPIAuthentication yes\n  PubkeyAuthentication no")
     script = me.script("import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n")
@@ -204,7 +204,7 @@ TOKEN = "/usr/lib/softhsm/libsofthsm2.so"
 @pytest.mark.torch
 def test_run_by_a_key_on_a_token(user: Callable[..., User]) -> None:
     """`PKCS11Provider` of ssh's configuration: ssh asks for the token's PIN, and no key in a file is let in."""
-    me = user(1)
+    me = user(1, light=True)
     (me.home / "tokens").mkdir()
     (me.home / "softhsm2.conf").write_text(f"directories.tokendir = {me.home}/tokens\n")
     environment = {"SOFTHSM2_CONF": str(me.home / "softhsm2.conf")}

@@ -27,7 +27,7 @@ time.sleep(900)
 
 def test_stop_ends_everything_while_every_name_is_squatted(user: Callable[..., User]) -> None:
     """Within grace + 2 s by the hosts' own clocks, and at once by a second Ctrl-C; the runs have started, too."""
-    me = user(2)
+    me = user(2, light=True)
     script = str(me.script(_DEAF))
     with contextlib.ExitStack() as stack:
         for host in me.cluster.hosts:

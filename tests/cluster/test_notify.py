@@ -56,7 +56,7 @@ http.server.HTTPServer(("", 8099), Receiver).serve_forever()
 
 
 def test_failure_notice_is_retried_after_the_viewer_is_gone(user: Callable[..., User]) -> None:
-    me = user(2)
+    me = user(2, light=True)
     where = {"webhook": f"http://{me.cluster[1].address}:8099/hook"}
     profile = me.profile({"script": str(me.script(_JOB))}, notify=where)
     assert "webhook: " in typed(me, "notify", "--test", profile, code=3)

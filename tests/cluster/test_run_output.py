@@ -33,7 +33,7 @@ _SAID = sorted(f"node{rank + 1}:{rank} │ rank {rank} step {step}" for rank in 
 
 def test_a_terminal(user: Callable[..., User]) -> None:
     """Coloured prefixes, and under them one live line with progress, loss and hosts."""
-    me = user(2)
+    me = user(2, light=True)
     command = me.command("run", me.profile({"script": str(me.script(_TALK)), "args": ["wait"]}))
     size = {"dimensions": (24, 100)}
     terminal = pexpect.spawn(command[0], command[1:], env=me.environment(), cwd=me.home, encoding="utf-8", **size)
@@ -74,7 +74,7 @@ def test_a_terminal_announces_the_run_as_the_config_asks(user: Callable[..., Use
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
 def test_a_pipe_that_closes_early(user: Callable[..., User], options: list[str]) -> None:
     """`| grep -m1`: the command ends, and the run continues to its end, with whole logs."""
-    me = user(2)
+    me = user(2, light=True)
     profile = me.profile({"script": str(me.script(_TALK)), "args": ["wait"]})
     line = f"{shlex.join(me.command('run', *options, profile))} | grep -m1 'step 2'; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
@@ -92,14 +92,14 @@ def test_a_pipe_that_closes_early(user: Callable[..., User], options: list[str])
 
 def test_closed_streams(user: Callable[..., User]) -> None:
     """As a daemon may start it."""
-    me = user(1)
+    me = user(1, light=True)
     line = shlex.join(me.command("run", me.profile({"command": ["true"]}))) + " <&- >&- 2>&-"
     assert subprocess.run(line, shell=True, env=me.environment(), cwd=me.home, timeout=120, check=False).returncode == 0
 
 
 def test_json(user: Callable[..., User]) -> None:
     """Every line is an object; logs, metrics, events and the end are all there."""
-    me = user(2)
+    me = user(2, light=True)
     running = me.run(me.profile({"script": str(me.script(_TALK))}), "--json")
     lines = [json.loads(line) for line in running.stdout.splitlines()]
     assert running.stderr == ""

@@ -55,7 +55,7 @@ def left(child: pexpect.spawn, line: str) -> int:
 
 
 def test_shell_opens_beside_its_rank_but_outside_the_run(user: Make) -> None:
-    me = user(2)
+    me = user(2, light=True)
     (me.cluster.shared / "work here").mkdir()
     profile = me.profile(
         {"script": str(me.script(_WAITS)), "workdir": str(me.cluster.shared / "work here"),

@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,11 +64,11 @@ def slurm(requires_cluster: None) -> Iterator[Slurm]:
 
 @pytest.fixture
 def me(slurm: Slurm, tmp_path: Path) -> Iterator[User]:
-    """A user at a machine that reaches the login node alone."""
+    """A user at a machine that reaches the login node alone; runs have a light Python unless they need torch."""
     for path in slurm.cluster.shared.glob("up-*"):
         path.unlink()
     (slurm.cluster.shared / "enough").unlink(missing_ok=True)
-    one = User(slurm.cluster, tmp_path)
+    one = User(slurm.cluster, tmp_path, light=True)
     yield one
     one.close()
     slurm.ask("scancel", "--user=root")
@@ -104,16 +105,29 @@ def _job(slurm: Slurm, me: User) -> str:
     return slurm.ask("scontrol", "-o", "show", "job", slurm.ask(*words, "%i"))
 
 
-def test_a_run_on_two_nodes_learns_what_it_learns_without_slurm(slurm: Slurm, me: User) -> None:
-    """bytegpt has the same losses as on two processes here; its job is COMPLETED; nothing secret stays on the disk."""
-    text = me.cluster.shared / "text"
-    text.write_text("to be or not to be " * 4000)
-    job: dict[str, object] = {"builtin": "bytegpt", "args": ["--data", str(text), *_SMALL]}
+def _runs_to_its_end(slurm: Slurm, me: User, job: dict[str, object]) -> Running:
+    """Run a job on two nodes: it is COMPLETED, and nothing secret stays on the disk."""
     running = _run(me, _profile(me, job), code=0)
     assert re.search(r"job \d+ runs on node2, node3", running.stderr)
     assert "node3:1 │" in running.stdout, "logs bear the names of the job's nodes"
     assert "JobState=COMPLETED" in _job(slurm, me)
     assert not list((me.cluster.shared / "runs").rglob("given"))
+    return running
+
+
+def test_a_run_is_spread_over_two_nodes(slurm: Slurm, me: User) -> None:
+    script = me.script("import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n")
+    running = _runs_to_its_end(slurm, me, {"script": str(script)})
+    assert "node2:0 │ rank 0 of 2\n" in running.stdout and "node3:1 │ rank 1 of 2\n" in running.stdout
+
+
+def test_a_run_on_two_nodes_learns_what_it_learns_without_slurm(slurm: Slurm, me: User) -> None:
+    """bytegpt has the same losses as on two processes here."""
+    me.python = sys.executable
+    text = me.cluster.shared / "text"
+    text.write_text("to be or not to be " * 4000)
+    job: dict[str, object] = {"builtin": "bytegpt", "args": ["--data", str(text), *_SMALL]}
+    running = _runs_to_its_end(slurm, me, job)
     sandbox = _run(me, me.profile(job, hosts=["a"], num_processes=2), "--sandbox", code=0)
     there, here = (
         [one["loss"] for one in where.records("attempt-1/rank-0.metrics.jsonl") if "loss" in one]
@@ -125,6 +139,7 @@ def test_a_run_on_two_nodes_learns_what_it_learns_without_slurm(slurm: Slurm, me
 
 def test_a_rank_that_raises_is_the_cause_and_the_job_fails(slurm: Slurm, me: User) -> None:
     """The story of the end is that of any run, the job is FAILED, and a secret reached the ranks but no file."""
+    me.python = sys.executable
     script = me.script(_FAILS)
     profile = _profile(me, {"script": str(script), "env": {"SECRET": "${env:WORD}"}})
     running = me.start(profile, env={"WORD": "a-word-that-nobody-sees"})
@@ -140,6 +155,7 @@ def test_a_rank_that_raises_is_the_cause_and_the_job_fails(slurm: Slurm, me: Use
 
 
 def test_an_exported_job_script_trains_without_disttui(slurm: Slurm, me: User) -> None:
+    me.python = sys.executable
     script = me.script(_REDUCES)
     profile = me.profile({"script": str(script), "args": ["a b"]}, hosts=["node2", "node3"], launch={"backend": "gloo"})
     folder = slurm.cluster.shared / "exported"

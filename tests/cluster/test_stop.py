@@ -73,7 +73,7 @@ def test_one_signal_stops_all(user: Callable[..., User], args: list[str], grace:
 
 def test_ctrl_c_on_a_terminal_then_again(user: Callable[..., User]) -> None:
     """A real Ctrl-C asks the ranks to end; the second, while a deaf rank has its long grace, kills at once."""
-    me = user(2)
+    me = user(2, light=True)
     script = me.script(_SLEEP)
     profile = me.profile({"script": str(script), "args": ["--deaf"]}, launch={"grace": 300})
     command = me.command("run", profile)
@@ -99,7 +99,7 @@ def test_ctrl_c_on_a_terminal_then_again(user: Callable[..., User]) -> None:
 @pytest.mark.parametrize("end", ["hang up", "SIGKILL"])
 def test_run_continues_without_its_viewer(user: Callable[..., User], end: str) -> None:
     """A terminal that is closed leaves the run alone, and so does a viewer that is killed."""
-    me = user(2)
+    me = user(2, light=True)
     command = me.command("run", me.profile({"script": str(me.script(_SHORT))}))
     terminal = pexpect.spawn(command[0], command[1:], env=me.environment(), cwd=me.home, timeout=60)
     for rank in range(2):

@@ -76,7 +76,7 @@ def versions(said: str) -> set[str]:
 
 
 def test_synced_folder_trains_and_an_edit_sends_one_file(user: Callable[..., User]) -> None:
-    me = user(2)
+    me = user(2, light=True)
     profile = me.profile({"script": "train.py", "sync": {"from": str(project(me, 1))}})
     before = [received(host) for host in me.cluster.hosts]
     first = me.run(profile)
@@ -124,7 +124,7 @@ def test_an_edit_reaches_no_run_that_has_started(user: Callable[..., User]) -> N
 
 
 def test_a_killed_viewer_leaves_what_has_arrived(user: Callable[..., User]) -> None:
-    me = user(1)
+    me = user(1, light=True)
     folder = project(me, 1)
     (folder / "weights.bin").write_bytes(os.urandom(90 << 20))
     profile = me.profile({"script": "train.py", "sync": {"from": str(folder), "max": "1GB"}})

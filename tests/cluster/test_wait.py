@@ -61,7 +61,7 @@ def _connects(viewer: subprocess.Popen[str], address: str) -> bool:
 
 
 def test_wait_answers_from_anywhere_and_through_a_cut(user: Callable[..., User]) -> None:
-    me = user(2)
+    me = user(2, light=True)
     profile = me.profile({"script": str(me.script(_JOB))})
     run = next(line for line in typed(me, "run", "--detach", profile).splitlines() if line.startswith("t-"))
     you = elsewhere(me)

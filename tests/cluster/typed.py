@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from tests.cluster.cluster import Cluster
+from tests.light import light_python
 
 COMMAND = str(Path(sys.executable).with_name("disttui"))
 POLL = 0.02
@@ -85,19 +86,21 @@ class Running:
 class User:
     """Somebody with a home, profiles and the cluster's ssh configuration."""
 
-    def __init__(self, cluster: Cluster, home: Path) -> None:
+    def __init__(self, cluster: Cluster, home: Path, *, light: bool = False) -> None:
         self.cluster = cluster
         self.home = home
+        self.python = light_python(cluster.shared / "light") if light else sys.executable
+        """The interpreter of the user's profiles; a light one has no torch but its torchrun."""
         self.started: list[Running] = []
 
     def profile(self, job: Mapping[str, Any], hosts: Sequence[Any] | None = None, **keys: Any) -> Path:
-        """Write a profile: by default one process on each host of the cluster, with this interpreter."""
+        """Write a profile: by default one process on each host of the cluster, with the user's interpreter."""
         data = {
             "disttui": 1,
             "name": "t",
             "hosts": list(hosts if hosts is not None else [host.name for host in self.cluster.hosts]),
             "num_processes": 1,
-            "python": sys.executable,
+            "python": self.python,
             "job": dict(job),
             **keys,
         }

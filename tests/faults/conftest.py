@@ -18,10 +18,10 @@ __all__ = ["begin", "user"]
 def begin(user: Callable[..., User]) -> Callable[..., Fault]:
     """Start the counting job on a new cluster and wait until every rank counts: `begin(2)`, as Fault.begin.
 
-    `cluster` are arguments of Cluster.
+    `cluster` are arguments of Cluster, `light` is that of User.
     """
 
-    def make(n: int, *text: str, cluster: Mapping[str, Any] | None = None, **keys: Any) -> Fault:
-        return Fault.begin(user(n, **(cluster or {})), *text, **keys)
+    def make(n: int, *text: str, cluster: Mapping[str, Any] | None = None, light: bool = False, **keys: Any) -> Fault:
+        return Fault.begin(user(n, light=light, **(cluster or {})), *text, **keys)
 
     return make

@@ -134,7 +134,7 @@ def test_host_lost_between_two_attempts_is_awaited(begin: Begin, kind: str, atte
 
 def test_a_host_without_power(begin: Begin) -> None:
     """The others stop; the host comes back days later with a stale run folder, which is settled, read and removed."""
-    fault = begin(3, launch=SOON)
+    fault = begin(3, light=True, launch=SOON)
     me, run = fault.me, fault.run
     off = time.time()
     fault.hosts[2].power_off()
@@ -286,7 +286,7 @@ def lost(fault: Fault, name: str, when: float) -> str:
 @pytest.mark.parametrize("moment", ["before it connects", "while it starts"])
 def test_a_cut_of_8_s_in_the_first_second_of_run(user: Callable[..., User], moment: str) -> None:
     """One more try is made: the run starts, once, and comes to its end."""
-    me = user(2)
+    me = user(2, light=True)
     host = me.cluster[1]
     # Else the kernel still knows it, and waits in silence instead of saying that there is no way.
     ip(f"neigh flush to {host.address}")

@@ -118,7 +118,7 @@ time.sleep(600)
 
 def test_a_hosts_disk_is_full(user: Callable[..., User]) -> None:
     """A rank's own log fills the disk of the run: that is the reported cause, although nothing more can be written."""
-    me = user(2)
+    me = user(2, light=True)
     for host in me.cluster.hosts:
         host.run("mkdir small && mount -t tmpfs -o size=40m tmpfs small", check=True)
     fault = Fault.begin(me, _FULL, wait=False, mounted="small", launch={"grace": 2})

@@ -27,7 +27,7 @@ Begin = Callable[..., Fault]
 @pytest.mark.parametrize("node", [1, 0], ids=["follower", "leader"])
 def test_a_host_loses_its_supervisor(begin: Begin, node: int, who: list[str]) -> None:
     """Its warden, or the next viewer, ends what is left; the other hosts act on it within 2 s, and end."""
-    fault = begin(3)
+    fault = begin(3, light=True)
     fault.kill(node, *who)
     killed = time.time()
     other = 2
@@ -93,7 +93,7 @@ def test_a_rank_is_killed_for_memory(begin: Begin, played: bool) -> None:
     """The kernel's killer takes the rank, not its supervisor, and the story says so."""
     with memory_killer(played) as hoard:
         greedy = 'if rank == "1":\n' + indent(hoard, "    ")
-        fault = begin(2, COUNT.replace("step = 0\n", f"step = 0\n{greedy}\n"), wait=False)
+        fault = begin(2, COUNT.replace("step = 0\n", f"step = 0\n{greedy}\n"), light=True, wait=False)
         fault.end(1)
     assert "rank 1 on node2 ended with SIGKILL" in fault.verdict(), fault.story()
     assert "out-of-memory killer" in fault.running.stderr, fault.story()
@@ -123,7 +123,7 @@ def test_a_nasty_job(begin: Begin, by: str) -> None:
 
 def test_process_that_reuses_a_supervisor_pid_is_left_alone(begin: Begin) -> None:
     """A supervisor's pid was given anew: its run is lost all the same, and the stranger is left alone."""
-    fault = begin(1)
+    fault = begin(1, light=True)
     host, me = fault.hosts[0], fault.me
     # No viewer may settle it in passing.
     fault.running.process.kill()
@@ -146,7 +146,7 @@ def test_process_that_reuses_a_supervisor_pid_is_left_alone(begin: Begin) -> Non
 
 def test_ranks_without_supervisor_warden_and_run_folder(begin: Begin) -> None:
     """No supervisor is left to end them and no folder lists them: `disttui runs orphans` finds and ends them by tag."""
-    fault = begin(2, NASTY, launch={"grace": 1})
+    fault = begin(2, NASTY, light=True, launch={"grace": 1})
     me, second = fault.me, fault.hosts[1]
     # No viewer may settle it in passing.
     fault.running.process.kill()

@@ -53,7 +53,7 @@ def test_killed_then_hung_up_then_cut_off(begin: Begin) -> None:
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_viewer_killed_during_the_start(begin: Begin, hosts: int) -> None:
     """A run that was started goes on; one that not all hosts have heard of ends with that as its cause."""
-    fault = begin(hosts, wait=False, launch={"join_timeout": 8})
+    fault = begin(hosts, light=True, wait=False, launch={"join_timeout": 8})
     wait_until(lambda: any(fault.hosts[0].home.glob(".disttui/runs/*/0/spec.json")))
     fault.running.send(signal.SIGKILL)
     fault.running.process.wait()
@@ -121,7 +121,7 @@ def test_two_viewers_one_asleep(begin: Begin) -> None:
 
 def test_the_viewers_disk_is_full(begin: Begin) -> None:
     """A viewer that has no room says so and that the run goes on; it does, and is seen whole from elsewhere."""
-    fault = begin(2, _TALKATIVE)
+    fault = begin(2, _TALKATIVE, light=True)
     me, small = fault.me, fault.me.home / "small"
     small.mkdir()
     words = me.command("attach", fault.run, "--host", "node1", "--trust-hosts")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -18,6 +17,7 @@ from textual.pilot import Pilot
 from disttui.tui.app import DisttuiApp
 from disttui.tui.router import First
 from tests.cluster.typed import COMMAND
+from tests.light import light_python
 from tests.tui.shelf_kit import environ
 from tests.unit.waiting import Patience
 
@@ -54,7 +54,8 @@ class Live:
         home.mkdir(exist_ok=True)
         (home / "job.py").write_text(_JOB)
         job = {"script": str(home / "job.py"), "args": [str(self.enough), str(early), says]}
-        profile = {"disttui": 1, "name": "live", "hosts": ["local"], "num_processes": 2, "python": sys.executable}
+        python = light_python(home / "light")
+        profile = {"disttui": 1, "name": "live", "hosts": ["local"], "num_processes": 2, "python": python}
         (home / "live.yaml").write_text(json.dumps({**profile, "job": job, **keys}))
         self.said = self.typed("run", "--detach", str(home / "live.yaml"))
         """What its start printed."""

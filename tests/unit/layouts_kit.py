@@ -3,7 +3,8 @@
     python layouts_kit.py FOLDER < JSON       {"8": {"name": [argument, …], …}, …}: world size → runs
 
 Each run goes through the job's own code, from its arguments on. Metrics go to FOLDER/NAME.RANK.jsonl, what is printed
-to FOLDER/ranks.RANK.log.
+to FOLDER/ranks-of-SIZE.RANK.log. Checkpoints go to FOLDER/NAME.checkpoints; if there are folders FOLDER/NAME.RANK,
+each rank has its own in its folder and works there, as on hosts without shared storage.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def run_rank(place: RankIdentity, runs: Mapping[str, Sequence[str]], folder: Pat
     join(place, device, Layout(dp_replicate=place.world_size))
     for name, arguments in runs.items():
         os.environ["DISTTUI_METRICS"] = str(folder / f"{name}.{place.rank}.jsonl")
-        os.environ["DISTTUI_CHECKPOINTS"] = str(folder / f"{name}.checkpoints")
+        home, shared = folder / f"{name}.{place.rank}", folder / f"{name}.checkpoints"
+        os.chdir(home if home.is_dir() else folder)
+        os.environ["DISTTUI_CHECKPOINTS"] = str(home / "checkpoints" if home.is_dir() else shared)
         print(f"=== {name}", flush=True)
         options = parse(arguments)
         layout, plan = divide(options, place.hosts())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from disttui.runner.api.rerunning import again
 from disttui.runner.profile.load import parse
 from disttui.runner.runs.registry import keep, load_run
+from tests.light import light_python
 from tests.unit.history_kit import command
 
 _JOB = """
@@ -27,7 +27,7 @@ if sys.argv[1] == "saves":
 
 def _profile(home: Path, job: str) -> Path:
     (home / "job.py").write_text(_JOB)
-    keys = {"disttui": 1, "hosts": ["local"], "num_processes": 1, "python": sys.executable}
+    keys = {"disttui": 1, "hosts": ["local"], "num_processes": 1, "python": light_python(home / "light")}
     args = {"script": str(home / "job.py"), "args": [job]}
     path = home / "one.yaml"
     path.write_text(json.dumps({**keys, "job": args, "launch": {"resume_args": ["--on"]}}))
@@ -42,7 +42,7 @@ def _told(home: Path, run: str) -> object:
     return json.loads((home / ".disttui" / "runs" / run / "0" / "attempt-1" / "seen").read_text())
 
 
-@pytest.mark.torch
+@pytest.mark.slow
 def test_rerun_resume_saves_to_its_own_checkpoint_folder(tmp_path: Path) -> None:
     done = command(tmp_path, "run", str(_profile(tmp_path, "saves")), "--set", "launch.grace=7")
     assert done.returncode == 0, done.stderr
@@ -61,7 +61,7 @@ def test_rerun_resume_saves_to_its_own_checkpoint_folder(tmp_path: Path) -> None
     assert known.resume_from == f"~/.disttui/runs/{first}/checkpoints"
 
 
-@pytest.mark.torch
+@pytest.mark.slow
 def test_rerun_resume_without_checkpoint_lists_searched_places(tmp_path: Path) -> None:
     assert command(tmp_path, "run", str(_profile(tmp_path, "silent"))).returncode == 0
     (run,) = _ids(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,12 +13,28 @@ import pytest
 
 import disttui as api
 from tests import api_table
+from tests.light import light_python
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+_COUNT = """
+import json, os, sys, time
+with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
+    for step in range(int(sys.argv[2])):
+        metrics.write(json.dumps({"step": step, "loss": 1.5}) + "\\n")
+        metrics.flush()
+        time.sleep(0.01)
+"""
 
 
-@pytest.mark.torch
+@pytest.mark.slow
 def test_example_on_the_api_page_runs(tmp_path: Path) -> None:
+    """With a profile of the user's own by the name of the example's, whose job does not train."""
+    script = tmp_path / "count.py"
+    script.write_text(_COUNT)
+    own = {"disttui": 1, "hosts": ["node1", "node2"], "python": light_python(tmp_path / "light")}
+    profile = tmp_path / ".config" / "disttui" / "profiles" / "2node.yaml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(json.dumps({**own, "job": {"script": str(script)}}))
     [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
     done = subprocess.run(

@@ -157,7 +157,10 @@ def test_what_it_inherits_is_seen_and_its_torch_stays(host: Host, tmp_path: Path
     assert facts["interpreters"][0]["path"] == made["python"]
 
 
-def test_a_failed_install_says_why_and_leaves_nothing(host: Host) -> None:
+@pytest.mark.parametrize("by", ["pip", "uv"])
+def test_a_failed_install_says_why_and_leaves_nothing(host: Host, request: pytest.FixtureRequest, by: str) -> None:
+    if by == "uv":
+        request.getfixturevalue("gate")
     with pytest.raises(HostError) as error:
         host.build({"requirements.txt": "missing==3\n"})
     assert "requirements.txt cannot be installed" in str(error.value) and "missing==3" in str(error.value)

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -22,6 +21,7 @@ from disttui.runner.planning.interop.write import Target, explicit_plan, write
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.schema import Profile
 from tests import frameworks
+from tests.light import light_python
 from tests.unit.sshd import free_port
 from tests.unit.test_import import ONE_MACHINE, TWO_MACHINES
 
@@ -193,7 +193,6 @@ def test_one_file_for_hosts_whose_probed_interfaces_differ(target: Target, file:
     assert "export GLOO_SOCKET_IFNAME=" in text and "eth0" not in text and "eth1" not in text
 
 
-@pytest.mark.torch
 def test_the_script_of_a_host_trains_without_disttui(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os, json, sys\n"
@@ -204,7 +203,7 @@ def test_the_script_of_a_host_trains_without_disttui(tmp_path: Path) -> None:
         "disttui": 1,
         "hosts": ["local"],
         "num_processes": 2,
-        "python": sys.executable,
+        "python": light_python(tmp_path / "light"),
         "job": {"script": "train.py", "args": ["a b", "$x"], "workdir": str(tmp_path), "env": {"MODE": "it's"}},
         "launch": {"ports": [free_port()]},  # not the usual one: another test may have it
     }

@@ -16,6 +16,7 @@ import pytest
 
 from disttui.runner.node.ports import is_listening, listen, reserve
 from tests.kept import node_program
+from tests.light import light_python
 from tests.unit.launcher_kit import Launch, alive, free_port, plain, script
 from tests.unit.waiting import wait_for
 
@@ -39,20 +40,12 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
 
 
 TRAIN = """
-import os, sys, torch, torch.distributed as dist
-from torch.utils.data import DataLoader
-class Data(torch.utils.data.Dataset):
-    def __len__(self): return 4
-    def __getitem__(self, i): return torch.tensor([float(i)]), __name__
-def main():
-    dist.init_process_group("gloo")
-    total = sum(float(x.sum()) for x, _ in DataLoader(Data(), num_workers=1, multiprocessing_context="spawn"))
-    t = torch.tensor([total + dist.get_rank()]); dist.all_reduce(t)
-    print("sum", t.item(), os.environ["EXTRA"], os.environ["LOCAL_WORLD_SIZE"])
-    import time
-    while not os.path.exists("enough"): time.sleep(0.05)
-    dist.destroy_process_group()
-if __name__ == "__main__": main()
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+t = torch.tensor([6.0 + dist.get_rank()]); dist.all_reduce(t)
+print("sum", t.item(), os.environ["EXTRA"], os.environ["LOCAL_WORLD_SIZE"])
+while not os.path.exists("enough"): time.sleep(0.05)
+dist.destroy_process_group()
 """
 
 
@@ -133,7 +126,7 @@ def test_an_exception_is_reported_by_the_rank(launch: Callable[..., Launch], tmp
 
 
 def test_the_ranks_die_with_a_killed_launcher(launch: Callable[..., Launch], tmp_path: Path) -> None:
-    one = launch("script", script(tmp_path, "import time; time.sleep(600)"))
+    one = launch("script", script(tmp_path, "import time; time.sleep(600)"), python=light_python(tmp_path / "light"))
     one.go()
     started = wait_for(lambda: len(found := one.reports("start")) == 2 and found)
     one.process.send_signal(signal.SIGKILL)
@@ -174,7 +167,7 @@ def test_a_port_in_use_is_reported_as_such(launch: Callable[..., Launch], tmp_pa
 
 
 def test_launcher_without_a_start_message_starts_no_ranks(launch: Callable[..., Launch], tmp_path: Path) -> None:
-    one = launch("script", script(tmp_path, "print('never')"))
+    one = launch("script", script(tmp_path, "print('never')"), python=light_python(tmp_path / "light"))
     one.process.stdin.close()  # type: ignore[union-attr]
     assert one.process.wait(120) == 0
     assert sorted(p.name for p in one.attempt.iterdir()) == ["launcher.log", "launcher.ready"]
@@ -184,11 +177,12 @@ def test_launcher_without_a_start_message_starts_no_ranks(launch: Callable[..., 
 def test_the_launcher_dies_with_who_started_it(tmp_path: Path) -> None:
     starter = (
         "import os, subprocess, sys\n"
-        "child = subprocess.Popen([sys.executable, sys.argv[1], 'torchrun'], stdin=subprocess.PIPE)\n"
+        "child = subprocess.Popen([*sys.argv[1:], 'torchrun'], stdin=subprocess.PIPE)\n"
         "print(child.pid, flush=True)\nsys.stdin.read()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", starter, node_program()], cwd=tmp_path, env={**os.environ, "DISTTUI_DIR": str(tmp_path)},
+        [sys.executable, "-c", starter, light_python(tmp_path / "light"), node_program()], cwd=tmp_path,
+        env={**os.environ, "DISTTUI_DIR": str(tmp_path)},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as parent:  # fmt: skip
         assert parent.stdout is not None

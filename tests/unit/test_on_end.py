@@ -124,7 +124,7 @@ def test_bad_on_end_is_refused_with_its_place(tmp_path: Path, on_end: dict[str, 
         tell(tmp_path, on_end, ended())
 
 
-@pytest.mark.torch
+@pytest.mark.slow
 def test_a_detached_start_says_when_on_end_runs(tmp_path: Path) -> None:
     """Before anything starts; it runs for whoever attaches."""
     got, enough = tmp_path / "got", tmp_path / "enough"

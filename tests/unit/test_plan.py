@@ -21,6 +21,7 @@ from disttui.runner.planning.launchers import target_words
 from disttui.runner.planning.plan import counts_line
 from disttui.runner.render.plan import plan_json, render_plan
 from disttui.runner.text import quote
+from tests.light import light_python
 from tests.unit.planning import Planned, facts, planned
 
 DUMP = """#!/bin/sh
@@ -282,23 +283,16 @@ def test_json_has_the_same() -> None:
     assert data["warnings"][0].keys() == {"host", "text"}
 
 
-@pytest.mark.torch
-def test_the_printed_command_trains(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    script = tmp_path / "all reduce.py"
-    script.write_text(
-        "import os, sys, torch, torch.distributed as dist\n"
-        "dist.init_process_group('gloo')\n"
-        "x = torch.ones(1)\n"
-        "dist.all_reduce(x)\n"
-        "if dist.get_rank() == 0: print(int(x), os.environ['OMP_NUM_THREADS'], sys.argv[1:])\n"
-        "dist.destroy_process_group()\n"
-    )
+def test_the_printed_command_starts_the_ranks(tmp_path: Path) -> None:
+    """That one trains is seen in tests/cluster/test_launch_by_hand.py."""
+    script = tmp_path / "say all.py"
+    said = "{os.environ['RANK']} {os.environ['WORLD_SIZE']} {os.environ['OMP_NUM_THREADS']} {sys.argv[1:]}"
+    script.write_text(f'import os, sys\nos.write(1, f"{said}\\n".encode())\n')
     job = {"script": script.name, "args": ["it's $(nothing)", "a\nb"], "workdir": str(tmp_path)}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         host = facts("cpu_desk", free_port=probe.getsockname()[1])
-    it = planned(with_python(host, sys.executable, tmp_path), num_processes=2, job=job)
+    it = planned(with_python(host, light_python(tmp_path / "light"), tmp_path), num_processes=2, job=job)
     command = shell(it).replace(" && env ", " && exec env ", 1)
     with subprocess.Popen(
         ["/bin/sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -308,7 +302,7 @@ def test_the_printed_command_trains(tmp_path: Path) -> None:
         finally:
             launcher.terminate()  # torchrun ends its ranks
     assert launcher.returncode == 0, err
-    assert out.strip() == "2 4 [\"it's $(nothing)\", 'a\\nb']"
+    assert sorted(out.splitlines()) == [f"{rank} 2 4 [\"it's $(nothing)\", 'a\\nb']" for rank in (0, 1)]
 
 
 @pytest.mark.parametrize("digits", [20, 400, 5000])

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from disttui.runner.cli.app import cli
 from tests.command import disttui
+from tests.light import light_python
 from tests.unit.history_kit import DISTTUI
 from tests.unit.test_json_schemas import held
 
@@ -52,7 +53,9 @@ class Bare:
         self.env = {**kept, "HOME": str(self.home), "PATH": f"{here}:{os.environ['PATH']}"}
         [profile] = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.S)
         text = "\n".join(line.removeprefix("   ") for line in profile.split("\n"))
-        text = text.replace("[HOST1, HOST2]", "[local]") + f"num_processes: 1\npython: {sys.executable}\n"
+        text = (
+            text.replace("[HOST1, HOST2]", "[local]") + f"num_processes: 1\npython: {light_python(folder / 'light')}\n"
+        )
         (self.folder / "mine.yaml").write_text(text)
         self.run = ""
 

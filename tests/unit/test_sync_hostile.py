@@ -24,6 +24,7 @@ from disttui.runner.sync import collect as module
 from disttui.runner.sync.collect import Wanted
 from disttui.runner.sync.patterns import Patterns
 from disttui.runner.sync.transfer import TreeParcel, _Sender
+from tests.light import light_python
 from tests.unit.history_kit import command
 from tests.unit.test_sync_collect import Folder, folder, omissions
 from tests.unit.test_sync_records import folder as project
@@ -342,7 +343,17 @@ def test_script_in_a_hostile_folder_runs_and_names_omissions(tmp_path: Path) -> 
     os.mkfifo(work / "pipe")
     with (work / "sub/data.bin").open("wb") as sparse:
         sparse.truncate(5 << 30)
-    done = command(tmp_path, "run", str(work / "train.py"), "--hosts", "local", "--set", "num_processes=1")
+    done = command(
+        tmp_path,
+        "run",
+        str(work / "train.py"),
+        "--hosts",
+        "local",
+        "--set",
+        "num_processes=1",
+        "--set",
+        f"python={light_python(tmp_path / 'light')}",
+    )
     assert done.returncode == 0, done.stderr
     said = sorted(line.partition("not sent: ")[2] for line in done.stderr.splitlines() if "not sent: " in line)
     assert said == [

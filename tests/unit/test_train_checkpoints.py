@@ -134,23 +134,24 @@ def test_a_flipped_bit_is_found_when_its_part_is_read(tmp_path: Path) -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Two ranks of FSDP, 12 steps of 8 samples, distributed checkpoints after 8 and 12."""
     job = Job(tmp_path_factory.mktemp("saved"))
-    done = job.torchrun(2, *SAME, "--strategy", "fsdp", "--checkpoint-interval", "4")
-    assert done.returncode == 0, done.stderr
+    train(job.folder, {"2": {"saved": job.command(*SAME, "--strategy", "fsdp", "--checkpoint-interval", "4")[1:]}})
+    (job.folder / "saved.checkpoints").rename(job.folder / "checkpoints")
+    (job.folder / "saved.0.jsonl").rename(job.metrics_file(0))
     yield job
 
 
-def test_ranks_with_a_shared_disk_save_parts_and_one_can_resume(saved: Job, tmp_path: Path) -> None:
+def test_ranks_with_a_shared_disk_save_parts_and_one_can_resume(
+    saved: Job, job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert sorted(path.name for path in (saved.folder / "checkpoints").iterdir()) == [
         "step-000008-a1",
         "step-000012-a1",
     ]
     files = {path.name for path in (saved.folder / "checkpoints" / "step-000008-a1").iterdir()}
     assert files == {"bytegpt.json", "rank-0.bin", "rank-1.bin"}
-    job = Job(tmp_path)
-    shutil.copy(saved.folder / "text.txt", tmp_path)
-    done = job.alone(*SAME, "--resume", str(saved.folder / "checkpoints" / "step-000008-a1"))
-    assert done.returncode == 0, done.stderr
-    assert "will differ" not in done.stdout
+    shutil.copy(saved.folder / "text.txt", job.folder)
+    assert job.here(*SAME, "--resume", str(saved.folder / "checkpoints" / "step-000008-a1")) == 0
+    assert "will differ" not in capsys.readouterr().out
     assert close(job.curve(), saved.curve()[8:], 1e-4)
 
 
@@ -159,15 +160,16 @@ def test_without_a_shared_disk_rank_0_reads_and_writes_for_all(saved: Job, tmp_p
     job = Job(tmp_path)
     shutil.copy(saved.folder / "text.txt", tmp_path)
     for host, step in enumerate(("step-000008-a1", "step-000012-a1")):
-        shutil.copytree(saved.folder / "checkpoints" / step, tmp_path / f"host-{host}" / "before" / "step-000008-a1")
-    ranks = job.ranks(2, *SAME, "--strategy", "fsdp", "--checkpoint-interval", "4", "--resume", "before", apart=True)
-    outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], outputs
-    assert "is not the same folder on all hosts: rank 0 gathers each checkpoint and writes it alone" in outputs[0]
-    (path,) = (tmp_path / "host-0" / "checkpoints").iterdir()
+        home = tmp_path / f"apart.{host}"
+        shutil.copytree(saved.folder / "checkpoints" / step, home / "before" / "step-000008-a1")
+    resumed = job.command(*SAME, "--strategy", "fsdp", "--checkpoint-interval", "4", "--resume", "before")[1:]
+    train(tmp_path, {"2": {"apart": resumed}})
+    said = (tmp_path / "ranks-of-2.0.log").read_text()
+    assert "is not the same folder on all hosts: rank 0 gathers each checkpoint and writes it alone" in said
+    (path,) = (tmp_path / "apart.0" / "checkpoints").iterdir()
     assert sorted(one.name for one in path.iterdir()) == ["bytegpt.json", "rank-0.bin"]
-    assert not (tmp_path / "host-1" / "checkpoints").exists()
-    assert close(job.curve(), saved.curve()[8:], 1e-4)
+    assert not (tmp_path / "apart.1" / "checkpoints").exists()
+    assert close(job.curve_of(tmp_path / "apart.0.jsonl"), saved.curve()[8:], 1e-4)
 
 
 def test_sigterm_is_answered_with_a_checkpoint_of_the_last_step(job: Job) -> None:

@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from disttui.runner.hosts.ship import train_parcel
+from disttui.runner.train.main import main
 from tests.unit.waiting import wait_for
 
 pytest.importorskip("torch")
@@ -90,33 +92,34 @@ class Job:
         command = [sys.executable, *self.command(*arguments)]
         return run(command, {**self.env(), **env}, self.folder)
 
+    def here(self, *arguments: str) -> int:
+        """As one process, which is this one and has imported torch; returns the exit code."""
+        with patch.dict(os.environ, self.env(), clear=True), patch.object(sys, "argv", self.command(*arguments)):
+            try:
+                main()
+            except SystemExit as ended:
+                return int(ended.code or 0)
+        return 0
+
     def torchrun(self, ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Under torchrun with a static rendezvous; the metrics of all ranks go to one file, in rank 0's name."""
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--node-rank", "0"]
         place = ["--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
         return run([*launcher, *place, *self.command(*arguments)], self.env(), self.folder)
 
-    def ranks(self, count: int, *arguments: str, apart: bool = False) -> list[subprocess.Popen[str]]:
-        """As ranks of our own, started like a launcher would, each with its own metrics file.
-
-        Args:
-            apart: Each in a folder `host-RANK` with its own checkpoints, as hosts without shared storage have.
-        """
+    def ranks(self, count: int, *arguments: str) -> list[subprocess.Popen[str]]:
+        """As ranks of our own, started like a launcher would, each with its own metrics file."""
         port, command = str(free_port()), [sys.executable, *self.command(*arguments)]
-        homes = [self.folder / f"host-{rank}" if apart else self.folder for rank in range(count)]
-        for home in homes:
-            home.mkdir(exist_ok=True)
         place = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
         return [
             subprocess.Popen(
                 command,
                 env={
                     **self.env(rank), **place, "MASTER_PORT": port, "RANK": str(rank), "LOCAL_RANK": str(rank),
-                    "DISTTUI_CHECKPOINTS": str(home / "checkpoints"),
                 },
-                cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
-            for rank, home in enumerate(homes)
+            for rank in range(count)
         ]  # fmt: skip
 
 
@@ -142,8 +145,7 @@ def job(tmp_path: Path) -> Job:
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """One process, 12 steps of 8 samples, checkpoints after 4, 8 and 12 (of which two are kept)."""
     job = Job(tmp_path_factory.mktemp("reference"))
-    done = job.alone("--steps", "12", "--batch-size", "8", "--clip", "0.5", "--checkpoint-interval", "4")
-    assert done.returncode == 0, done.stderr
+    assert job.here("--steps", "12", "--batch-size", "8", "--clip", "0.5", "--checkpoint-interval", "4") == 0
     yield job
 
 
@@ -208,7 +210,9 @@ def test_rerun_resumes_from_checkpoints_of_the_earlier_run(reference: Job, job: 
     assert (done.returncode, f"no complete checkpoint in {nowhere}" in done.stderr) == (2, True), done.stderr
 
 
-def test_broken_checkpoint_is_named_and_the_one_before_is_used(reference: Job, job: Job) -> None:
+def test_broken_checkpoint_is_named_and_the_one_before_is_used(
+    reference: Job, job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By another strategy than the one that saved it."""
     checkpoints = job.folder / "checkpoints"
     checkpoints.mkdir()
@@ -217,11 +221,11 @@ def test_broken_checkpoint_is_named_and_the_one_before_is_used(reference: Job, j
         shutil.copytree(whole, checkpoints / name)
     os.truncate(checkpoints / "step-000010-a1" / "rank-0.bin", 9000)
     (job.folder / "text.txt").write_bytes((reference.folder / "text.txt").read_bytes())
-    done = job.alone(*SAME, "--strategy", "fsdp", "--resume", "auto")
-    assert done.returncode == 0, done.stderr
-    assert "step-000010-a1 is incomplete: rank-0.bin has 9,000 bytes of" in done.stdout
-    assert "resumed from" in done.stdout
-    assert "will differ" not in done.stdout
+    assert job.here(*SAME, "--strategy", "fsdp", "--resume", "auto") == 0
+    said = capsys.readouterr().out
+    assert "step-000010-a1 is incomplete: rank-0.bin has 9,000 bytes of" in said
+    assert "resumed from" in said
+    assert "will differ" not in said
     assert close(job.curve(), reference.curve()[8:], 1e-4)
 
 
@@ -240,10 +244,9 @@ def test_model_of_another_shape_cannot_resume(reference: Job, job: Job) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_training_that_diverges_ends_with_one_line(job: Job) -> None:
-    done = job.alone("--lr", "1e12", "--steps", "30", "--clip", "0", "--checkpoint-interval", "0")
-    assert done.returncode == 1
-    assert re.fullmatch(r"bytegpt: the loss is (nan|inf) at step \d+: lower --lr.*\n", done.stderr)
+def test_a_training_that_diverges_ends_with_one_line(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job.here("--lr", "1e12", "--steps", "30", "--clip", "0", "--checkpoint-interval", "0") == 1
+    assert re.fullmatch(r"bytegpt: the loss is (nan|inf) at step \d+: lower --lr.*\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
