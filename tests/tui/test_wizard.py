@@ -26,30 +26,13 @@ from disttui.tui.wizard.draft import Draft, HostCheck, with_choice
 from disttui.tui.wizard.hosts import HostTable
 from disttui.tui.wizard.job import Field
 from tests.tui.shelf_kit import asked
-from tests.tui.snap import assert_snapshots, screen_text, until
+from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import FACTS, HOSTS, facts, record, states, type_text, walk, wizard
 from tests.unit.library_kit import User, bare
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
 CPUS = {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")}
-
-
-def test_every_step_looks_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    record(monkeypatch, TWO)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            for step in range(1, 6):
-                if step == 1:
-                    await walk(pilot, opened, list(TWO), 1)
-                else:
-                    await pilot.press("enter")
-                    await until(pilot, lambda step=step: opened._at == step - 1)  # type: ignore[misc]
-                await assert_snapshots(pilot, f"wizard-{step}-{{}}")
-
-    asyncio.run(play())
 
 
 def test_hosts_are_checked_again_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from disttui.runner.profile.load import parse
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.dialogs import SaveScreen
 from disttui.tui.wizard.host_form import FormTable, HostForm
-from tests.tui.snap import assert_snapshots, screen_text, until
+from tests.tui.snap import screen_text, until
 from tests.tui.wizard_kit import facts, record, walk, wizard
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
@@ -35,20 +35,6 @@ def choose(pilot: Pilot[None], row: str) -> None:
 
 def said(opened: WizardScreen, host: int) -> Mapping[str, Any]:
     return opened._view.draft.said(host)
-
-
-def test_it_looks_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, TWO)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(TWO), 3)
-            await edit(pilot, opened, 1)
-            await pilot.press("down", "space")
-            await until(pilot, lambda: said(opened, 1).get("gpus") == [1])
-            await assert_snapshots(pilot, "wizard-host-{}")
-
-    asyncio.run(play())
 
 
 def test_gpus_are_chosen_and_the_effect_is_shown_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
