@@ -45,9 +45,9 @@ async def _dead(pilot: Pilot[None], app: DisttuiApp, again: Callable[[], object]
         tried.add(key)
         before, deadline = _seen(app), time.monotonic() + PATIENCE
         await pilot.press(key)
-        while _seen(app) == before and time.monotonic() < deadline:
+        while (dead := _seen(app) == before) and time.monotonic() < deadline:
             await pilot.pause(0.02)
-        if _seen(app) == before:
+        if dead:
             found.append(f"{key} {label}")
         while app.screen is not base and base in app.screen_stack:
             app.pop_screen()

@@ -378,7 +378,7 @@ def test_a_storm_of_sizes(tmp_path: Path) -> None:
 
     async def storm(app: Doors, pilot: Pilot[None]) -> None:
         before = screen_text(app)
-        for width, height in [(1, 1), (200, 60), (41, 13), (80, 5), (300, 12), (40, 12), (119, 23), (120, 24)] * 3:
+        for width, height in [(1, 1), (200, 60), (41, 13), (80, 5), (300, 12), (40, 12), (119, 23), (120, 24)]:
             await pilot.resize_terminal(width, height)
         await pilot.resize_terminal(100, 30)
         await until(pilot, lambda: app.screen.focused is not None)

@@ -27,11 +27,22 @@ def run(tmp_path: Path) -> Iterator[Live]:
 
 
 @asynchronous
-async def test_from_the_dashboard(run: Live) -> None:
+async def test_from_the_dashboard_unless_it_is_read_only(run: Live) -> None:
+    async with watched(run, read_only=True) as (pilot, app):
+        await until(pilot, lambda: shows(app, "● running"))
+        await pilot.press("s", "s")
+        await pilot.pause()
+        assert not app.screen.is_modal and not re.search(r"\bs stop\b", screen_text(app))
+    async with watched(run, first=None, read_only=True) as (pilot, app):
+        await at_home(pilot)
+        await until(pilot, lambda: shows(app, short(run.run)) and shows(app, "read-only"))
+        await pilot.press("x")
+        await pilot.pause()
+        assert not app.screen.is_modal
+    alive = set(run.pids())
+    assert len(alive) == 5, "two ranks, launcher, supervisor, warden"
     async with watched(run) as (pilot, app):
         await until(pilot, lambda: shows(app, "● running"))
-        alive = set(run.pids())
-        assert len(alive) == 5, "two ranks, launcher, supervisor, warden"
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await asked(pilot)
@@ -93,19 +104,3 @@ async def test_a_second_stop_kills_what_is_deaf_to_the_first(tmp_path: Path) -> 
             await until(pilot, lambda: not run.pids())
             await until(pilot, lambda: shows(app, "■ stopped"))
             await until(pilot, lambda: not shows(app, "killing") and not shows(app, "press s again to kill"))
-
-
-@asynchronous
-async def test_read_only_refuses_both(run: Live) -> None:
-    async with watched(run, read_only=True) as (pilot, app):
-        await until(pilot, lambda: shows(app, "● running"))
-        await pilot.press("s", "s")
-        await pilot.pause()
-        assert not app.screen.is_modal and not re.search(r"\bs stop\b", screen_text(app))
-    async with watched(run, first=None, read_only=True) as (pilot, app):
-        await at_home(pilot)
-        await until(pilot, lambda: shows(app, short(run.run)) and shows(app, "read-only"))
-        await pilot.press("x")
-        await pilot.pause()
-        assert not app.screen.is_modal
-    assert len(run.pids()) == 5, "two ranks, launcher, supervisor, warden"
