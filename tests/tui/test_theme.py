@@ -186,11 +186,12 @@ def _same(one: Color, other: Color, system: ColorSystem) -> bool:
 
 
 @pytest.mark.slow
-def test_any_theme_of_textual_can_be_chosen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [3, 99], ids=["some", "all"])
+def test_any_theme_of_textual_can_be_chosen(tmp_path: Path, count: int) -> None:
     app = DisttuiApp(kit.environ(tmp_path))
 
     async def change(app: DisttuiApp, pilot: Pilot[None]) -> None:
-        for name in app.available_themes:
+        for name in ("ansi-dark", "textual-light", "nord", *app.available_themes)[:count]:
             app.theme = name
             await pilot.pause()
         assert app.theme_variables["state-slow"]
