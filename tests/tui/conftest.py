@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import textual.app
 import textual.pilot
+from textual.app import ScreenStackError
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.message_pump import MessagePump
 
 from disttui.tui import startup
 
@@ -72,12 +74,32 @@ def _threads_want_cpu() -> bool:
     return False
 
 
+_wait_for_all = textual.pilot.Pilot._wait_for_screen
+
+
+async def _wait_for_screen(self: textual.pilot.Pilot[Any], timeout: float = 3600.0) -> bool:
+    """Wait until no widget of the screen has anything left to do.
+
+    Textual's own sends each of them a message to find out: a seventh of the CPU of the wizard's tests. Its 30 s pass on
+    a machine that others keep busy; pytest has a limit of its own.
+    """
+    await asyncio.sleep(0)
+    with suppress(ScreenStackError):
+        if all(map(_waits_for_messages, (self.app, *self.app.screen.walk_children(with_self=True)))):
+            return not self.app._exception_event.is_set()
+    return await _wait_for_all(self, timeout)
+
+
+def _waits_for_messages(pump: MessagePump) -> bool:
+    queue: Any = pump._message_queue
+    return queue.empty() and bool(queue.ready_event._waiters) and not pump._next_callbacks
+
+
 @pytest.fixture(autouse=True)
 def _the_app_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (textual.app, textual.pilot):
         monkeypatch.setattr(module, "wait_for_idle", wait_for_idle)
-    # Textual's 30 s pass on a machine that others keep busy; pytest has a limit of its own.
-    monkeypatch.setattr(textual.pilot.Pilot._wait_for_screen, "__defaults__", (3600.0,))
+    monkeypatch.setattr(textual.pilot.Pilot, "_wait_for_screen", _wait_for_screen)
     yield
 
 

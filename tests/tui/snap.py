@@ -40,14 +40,20 @@ def assert_snapshot(app: App[Any], name: str) -> None:
     if os.environ.get("DISTTUI_SNAPSHOTS") == "write":
         path.parent.mkdir(exist_ok=True)
         path.write_text(shown)
+    assert shown == snapshot(name)
+
+
+def snapshot(name: str) -> str:
+    """The text of `snapshots/<name>.txt`."""
+    path = FOLDER / f"{name}.txt"
     assert path.exists(), f"there is no {path}: write it with DISTTUI_SNAPSHOTS=write, and look at it"
-    assert shown == path.read_text()
+    return path.read_text()
 
 
 async def assert_snapshots(pilot: Pilot[None], name: str, sizes: Sequence[tuple[int, int]] = SIZES) -> None:
     """Compare a screen at all sizes, to which its terminal is dragged, and back: `name` with `{}` for columns×rows."""
     before = pilot.app.size
-    for width, height in sizes:
+    for width, height in sorted(sizes, key=lambda size: size != before):
         while pilot.app.size != (width, height):  # Textual's pilot may lose an event of a size
             await pilot.resize_terminal(width, height)
             await pilot.pause(0.1)

@@ -110,11 +110,14 @@ async def test_the_last_event_is_the_end_of_the_run(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path) -> None:
+async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paused = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + paused)
+    monkeypatch.setattr("disttui.tui.replay.player.time", clock)
     async with opened("replay", "example", tmp_path) as (pilot, _screen):
         await pilot.press("home", "x", "x", "x", "x", "x")
-        # At this speed the whole run takes three seconds, none of which have passed in the pause.
-        await pilot.pause(4)
+        await pilot.pause()
+        paused = 4  # at this speed the whole run takes three seconds, none of which have passed in the pause
         await pilot.press("space")
         await until(pilot, lambda: "▶ playing" in shown(pilot) and "space pause" in shown(pilot))
         await until(pilot, lambda: "‖ paused" in shown(pilot) and "✓ finished" in shown(pilot))

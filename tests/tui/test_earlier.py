@@ -32,7 +32,7 @@ EARLY = 60_000
 
 
 @pytest.mark.torch
-def test_earlier_lines_come_when_the_first_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_lines_come_at_the_first_and_in_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, fetched = threading.Event(), LiveFeed.earlier
 
     def earlier(*arguments: Any) -> None:
@@ -63,22 +63,20 @@ def test_earlier_lines_come_when_the_first_is_reached(tmp_path: Path, monkeypatc
             await pilot.press("k", "G")
             await until(pilot, lambda: "● FOLLOW" in screen_text(app))
 
+    @asynchronous
+    async def search(run: Live) -> None:
+        async with watched(run, run.elsewhere("later")) as (pilot, app):
+            await until(pilot, lambda: app.screen.query(LogView) and "older lines on the host" in screen_text(app))
+            await pilot.press("slash", *"rank 1 early line 77", "enter")
+            await until(pilot, lambda: "1 of" in screen_text(app))
+            assert "rank 1 early line 77" in screen_text(app)
+
     with live(tmp_path / "home", early=EARLY) as run:
         look(run)
         mirrored = tmp_path / "home" / "late" / "disttui" / "runs" / run.run / "0" / "attempt-1" / "rank-0.log"
         copy = mirrored.read_bytes()
         assert len(copy) > EARLY * 20 and copy == run.log(0).read_bytes()[: len(copy)]
-
-
-@pytest.mark.torch
-@asynchronous
-async def test_what_is_not_found_is_looked_for_in_earlier_lines(tmp_path: Path) -> None:
-    with live(tmp_path / "home", early=EARLY) as run:
-        async with watched(run, run.elsewhere("late")) as (pilot, app):
-            await until(pilot, lambda: app.screen.query(LogView) and "older lines on the host" in screen_text(app))
-            await pilot.press("slash", *"rank 1 early line 77", "enter")
-            await until(pilot, lambda: "1 of" in screen_text(app))
-            assert "rank 1 early line 77" in screen_text(app)
+        search(run)
 
 
 def _held_from(writer: Writer, rank: int, start: int) -> bytes:

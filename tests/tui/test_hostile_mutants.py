@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,10 +28,8 @@ def _look_at(first: int, count: int, screens: int) -> None:
     assert int(said[-1]) < 300, "MiB"
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", range(0, 50, 10))
-def test_50_damaged_mirrors_crash_no_screen(first: int) -> None:
-    _look_at(first, 10, 1)
+def test_8_damaged_mirrors_crash_no_screen() -> None:
+    _look_at(2, 8, 1)  # damages of all kinds
 
 
 @pytest.mark.timeout(1800)
@@ -41,24 +41,30 @@ def test_1000_damaged_mirrors_crash_no_screen(first: int) -> None:
 _METRICS, _GROWTH = "attempt-2/rank-0.metrics.jsonl", "attempt-2/growth.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        (_METRICS, b'{"t":1700000003,"step":3,"loss":' + b"9" * 400 + b"}"),
-        (_METRICS, b'{"t":1700000003,"step":3,"loss":1.7e308}\n{"t":1700000004,"step":4,"loss":-1.7e308}'),
-        (_GROWTH, b'{"t":1,"sizes":{"0":1e30}}'),
-        (_GROWTH, b'{"t":1,"sizes":{"0":1e999}}'),
-        (_GROWTH, b"[" * 200_000),
-        ("telemetry.jsonl", b'{"t":1700000003,"cpu":1.0,"mem_used":1e308,"mem_total":2.0}'),
-        ("telemetry.jsonl", b'{"t":1700000003,"cpu":1.0,"mem_used":1.0,"mem_total":5e-324}'),
-    ],
-    ids=["400 digits", "far apart", "large size", "infinite size", "deep", "large memory", "hardly any memory"],
-)
-def test_one_extreme_number_crashes_no_screen(tmp_path: Path, name: str, text: bytes) -> None:
-    mirrors.write(tmp_path, {name: text + b"\n"})
-    (tmp_path / "disttui/runs" / mirrors.RUN / "0/exit.json").unlink()
+_EXTREMES = {
+    "400 digits": (_METRICS, b'{"t":1700000003,"step":3,"loss":' + b"9" * 400 + b"}"),
+    "far apart": (
+        _METRICS, b'{"t":1700000003,"step":3,"loss":1.7e308}\n{"t":1700000004,"step":4,"loss":-1.7e308}',
+    ),
+    "large size": (_GROWTH, b'{"t":1,"sizes":{"0":1e30}}'),
+    "infinite size": (_GROWTH, b'{"t":1,"sizes":{"0":1e999}}'),
+    "deep": (_GROWTH, b"[" * 200_000),
+    "large memory": ("telemetry.jsonl", b'{"t":1700000003,"cpu":1.0,"mem_used":1e308,"mem_total":2.0}'),
+    "hardly any memory": ("telemetry.jsonl", b'{"t":1700000003,"cpu":1.0,"mem_used":1.0,"mem_total":5e-324}'),
+}  # fmt: skip
+
+
+def test_an_extreme_number_crashes_no_screen(tmp_path: Path) -> None:
+    def each() -> Iterator[list[bytes]]:
+        for what, (name, text) in _EXTREMES.items():
+            print(what, flush=True)
+            shutil.rmtree(tmp_path / "disttui", ignore_errors=True)
+            mirrors.write(tmp_path, {name: text + b"\n"})
+            (tmp_path / "disttui/runs" / mirrors.RUN / "0/exit.json").unlink()
+            yield [text]
+
     with (
         patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}),
         patch("disttui.tui.home.screen.TopFeed", Silent),
     ):
-        asyncio.run(mutants.looks(tmp_path, [[text]], (100, 30), random.Random(0)))
+        asyncio.run(mutants.looks(tmp_path, each(), (100, 30), random.Random(0)))

@@ -15,6 +15,7 @@ from textual.screen import Screen
 
 from disttui.runner.api.library import ReadProfile
 from disttui.runner.profile.leaks import hidden
+from disttui.runner.runs.registry import known_runs
 from disttui.tui.app import DisttuiApp
 from disttui.tui.dashboard.screen import DashboardScreen
 from disttui.tui.replay.screen import ReplayScreen
@@ -55,6 +56,8 @@ async def test_no_other_screen_flashes_before_the_dashboard(
             await start(pilot, wizard)
         await until(pilot, lambda: isinstance(app.screen, DashboardScreen) and app.screen.snapshot, 120)
         await until(pilot, lambda: "finished" in screen_text(app), 120)
+    (run,), _ = known_runs(kit.environ(tmp_path))
+    assert run.source == str(profile)
     (origin,) = tmp_path.glob("data/disttui/runs/*/provenance.json")
     assert json.loads(origin.read_text())["command"] == list(map(hidden, sys.argv)), "what started the app"
     shown = [name for name, _ in groupby(name for name in app.screens() if name != "ConfirmScreen")]

@@ -67,7 +67,7 @@ def incomplete(run: Live, name: str, **host: object) -> dict[str, str]:
     return environ
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
 def test_home_opens_a_run_that_ended_unseen_with_cause(failed: Live, size: tuple[int, int]) -> None:
     async def main() -> None:
         environ = incomplete(failed, f"home{size[0]}")

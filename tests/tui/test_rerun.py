@@ -39,7 +39,7 @@ def _ended(folder: Path) -> None:
     (place / "run.json").write_text(json.dumps(known))
 
 
-def _form(folder: Path, scenario: kit.Scenario, *, key: str, size: tuple[int, int] = (100, 30)) -> list[Any]:
+def _form(folder: Path, scenario: kit.Scenario, *, key: str) -> list[Any]:
     opened: list[Any] = []
 
     async def play(app: Doors, pilot: Pilot[None]) -> None:
@@ -50,23 +50,28 @@ def _form(folder: Path, scenario: kit.Scenario, *, key: str, size: tuple[int, in
         await scenario(app, pilot)
 
     with patch("disttui.tui.run.again.saved_on_hosts", lambda *_: list(SAVED)):
-        kit.play(folder, play, size=size)
+        kit.play(folder, play)
     return opened
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
-def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Path) -> None:
     _ended(tmp_path)
+    sizes = ((80, 24), (120, 35), (200, 50))
 
     async def change(app: Doors, pilot: Pilot[None]) -> None:
-        assert re.search(r"job.args +--lr '\$\{var:lr\}' --name 'two words'", screen_text(app)), screen_text(app)
-        assert "•" not in screen_text(app)
+        for size in sizes:
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda size=size: app.size == size)  # type: ignore[misc]
+            assert re.search(r"job.args +--lr '\$\{var:lr\}' --name 'two words'", screen_text(app)), screen_text(app)
+            assert "•" not in screen_text(app)
         app.screen.query_one("#value-1", Input).value = "1.5e-4"
-        await until(pilot, lambda: re.search(r"• var.lr +1.5e-4 +was 0.0003", screen_text(app)))
+        for size in sizes:
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: re.search(r"• var.lr +1.5e-4 +was 0.0003", screen_text(app)))
         app.screen.query_one("#value-0", Input).value += " --steps 10"
         await pilot.press("enter")
 
-    (made,) = _form(tmp_path, change, key="r", size=size)
+    (made,) = _form(tmp_path, change, key="r")
     assert made.profile.job.args == ("--lr", "1.5e-4", "--name", "two words", "--steps", "10")
     assert (made.profile.launch.grace, made.resume_from) == (7, None)
 

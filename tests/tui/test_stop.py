@@ -27,26 +27,53 @@ def run(tmp_path: Path) -> Iterator[Live]:
 
 
 @asynchronous
-async def test_from_the_dashboard(run: Live) -> None:
-    async with watched(run) as (pilot, app):
-        await until(pilot, lambda: shows(app, "● running"))
+async def test_from_the_dashboard_unless_it_is_read_only(tmp_path: Path) -> None:
+    """A second stop kills what is deaf to the first."""
+    job = {"script": str(tmp_path / "home" / "deaf.py")}
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "deaf.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('x counts 1', flush=True)\n"
+        "time.sleep(900)\n"
+    )
+    with live(tmp_path / "home", job=job, launch={"grace": 300}) as run:
+        async with watched(run, read_only=True) as (pilot, app):
+            await until(pilot, lambda: shows(app, "● running") and shows(app, "2 ranks"))
+            await pilot.press("s", "s")
+            await pilot.pause()
+            assert not app.screen.is_modal and not re.search(r"\bs stop\b", screen_text(app))
+        async with watched(run, first=None, read_only=True) as (pilot, app):
+            await at_home(pilot)
+            await until(pilot, lambda: shows(app, short(run.run)) and shows(app, "read-only"))
+            await pilot.press("x")
+            await pilot.pause()
+            assert not app.screen.is_modal
         alive = set(run.pids())
         assert len(alive) == 5, "two ranks, launcher, supervisor, warden"
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        await asked(pilot)
-        seen = " ".join(screen_text(app).split())
-        assert f"Stop {short(run.run)}?" in seen
-        assert "2 ranks on 1 host get SIGTERM and time to save a checkpoint" in seen
-        await pilot.press("escape")
-        await until(pilot, lambda: not app.screen.is_modal)
-        assert set(run.pids()) == alive, "the safe answer changes nothing"
-        await pilot.press("s")
-        await asked(pilot)
-        await pilot.press("tab", "enter")
-        await until(pilot, lambda: not run.pids())
-        await until(pilot, lambda: shows(app, "■ stopped"))
-        await until(pilot, lambda: not re.search(r"\bs stop\b", screen_text(app)))
+        async with watched(run) as (pilot, app):
+            await until(pilot, lambda: shows(app, "● running") and shows(app, "2 ranks"))
+            await pilot.press("s")
+            await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+            await asked(pilot)
+            seen = " ".join(screen_text(app).split())
+            assert f"Stop {short(run.run)}?" in seen
+            assert "2 ranks on 1 host get SIGTERM and time to save a checkpoint" in seen
+            await pilot.press("escape")
+            await until(pilot, lambda: not app.screen.is_modal)
+            assert set(run.pids()) == alive, "the safe answer changes nothing"
+            await pilot.press("s")
+            await asked(pilot)
+            await pilot.press("tab", "enter")
+            await until(pilot, lambda: shows(app, "press s again to kill now"))
+            assert run.pids()
+            await pilot.press("s")
+            await until(pilot, lambda: shows(app, f"Kill {short(run.run)} now?"))
+            assert "immediately, without saving" in " ".join(screen_text(app).split())
+            await asked(pilot)
+            await pilot.press("y")
+            await until(pilot, lambda: not run.pids())
+            await until(pilot, lambda: shows(app, "■ stopped"))
+            await until(pilot, lambda: not shows(app, "killing") and not shows(app, "press s again to kill"))
+            await until(pilot, lambda: not re.search(r"\bs stop\b", screen_text(app)))
 
 
 @asynchronous
@@ -67,45 +94,3 @@ async def test_from_home_where_its_hosts_report_it_as_running(run: Live) -> None
         await pilot.press("y")
         await until(pilot, lambda: not run.pids())
         await until(pilot, lambda: shows(app, "■ stopped"))
-
-
-@asynchronous
-async def test_a_second_stop_kills_what_is_deaf_to_the_first(tmp_path: Path) -> None:
-    job = {"script": str(tmp_path / "home" / "deaf.py")}
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "deaf.py").write_text(
-        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('x counts 1', flush=True)\n"
-        "time.sleep(900)\n"
-    )
-    with live(tmp_path / "home", job=job, launch={"grace": 300}) as run:
-        async with watched(run) as (pilot, app):
-            await until(pilot, lambda: shows(app, "2 ranks"))
-            await pilot.press("s")
-            await asked(pilot)
-            await pilot.press("y")
-            await until(pilot, lambda: shows(app, "press s again to kill now"))
-            assert run.pids()
-            await pilot.press("s")
-            await until(pilot, lambda: shows(app, f"Kill {short(run.run)} now?"))
-            assert "immediately, without saving" in " ".join(screen_text(app).split())
-            await asked(pilot)
-            await pilot.press("y")
-            await until(pilot, lambda: not run.pids())
-            await until(pilot, lambda: shows(app, "■ stopped"))
-            await until(pilot, lambda: not shows(app, "killing") and not shows(app, "press s again to kill"))
-
-
-@asynchronous
-async def test_read_only_refuses_both(run: Live) -> None:
-    async with watched(run, read_only=True) as (pilot, app):
-        await until(pilot, lambda: shows(app, "● running"))
-        await pilot.press("s", "s")
-        await pilot.pause()
-        assert not app.screen.is_modal and not re.search(r"\bs stop\b", screen_text(app))
-    async with watched(run, first=None, read_only=True) as (pilot, app):
-        await at_home(pilot)
-        await until(pilot, lambda: shows(app, short(run.run)) and shows(app, "read-only"))
-        await pilot.press("x")
-        await pilot.pause()
-        assert not app.screen.is_modal
-    assert len(run.pids()) == 5, "two ranks, launcher, supervisor, warden"

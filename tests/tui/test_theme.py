@@ -154,11 +154,8 @@ def test_the_glyphs_are_those_of_the_command_line() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", SCREENS, ids=lambda keys: "+".join(keys) or "home")
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}, {"NO_COLOR": "1"}], ids=["dark", "light", "no colour"])
-def test_nothing_is_black_on_black(
-    tmp_path: Path, keys: tuple[str, ...], more: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_black_on_black(tmp_path: Path, more: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """No text vanishes, however few colours the terminal has. Scroll bars behind a question may."""
     kit.busy_machine(tmp_path)
     for name, value in more.items():
@@ -166,17 +163,22 @@ def test_nothing_is_black_on_black(
     app = DisttuiApp(kit.environ(tmp_path, **more))
 
     async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
-        await pilot.press(*keys)
-        await pilot.pause(0.2)
-        words = 0
-        for strip in app.screen._compositor.render_strips(app.size):
-            for segment in strip:
-                style = segment.style
-                if style and style.color and style.bgcolor and any(letter.isalnum() for letter in segment.text):
-                    words += 1
-                    for system in (ColorSystem.STANDARD, ColorSystem.EIGHT_BIT, ColorSystem.TRUECOLOR):
-                        assert _same(style.color, style.bgcolor, system) is False, (system, segment)
-        assert words > 20
+        home = app.screen
+        for keys in SCREENS:
+            await pilot.press(*keys)
+            await pilot.pause(0.2)
+            words = 0
+            for strip in app.screen._compositor.render_strips(app.size):
+                for segment in strip:
+                    style = segment.style
+                    if style and style.color and style.bgcolor and any(letter.isalnum() for letter in segment.text):
+                        words += 1
+                        for system in (ColorSystem.STANDARD, ColorSystem.EIGHT_BIT, ColorSystem.TRUECOLOR):
+                            assert _same(style.color, style.bgcolor, system) is False, (keys, system, segment)
+            assert words > 20, keys
+            while app.screen is not home:
+                app.pop_screen()
+                await pilot.pause()
 
     kit.play(tmp_path, look, app=app)
 
@@ -186,11 +188,12 @@ def _same(one: Color, other: Color, system: ColorSystem) -> bool:
 
 
 @pytest.mark.slow
-def test_any_theme_of_textual_can_be_chosen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [3, 99], ids=["some", "all"])
+def test_any_theme_of_textual_can_be_chosen(tmp_path: Path, count: int) -> None:
     app = DisttuiApp(kit.environ(tmp_path))
 
     async def change(app: DisttuiApp, pilot: Pilot[None]) -> None:
-        for name in app.available_themes:
+        for name in ("ansi-dark", "textual-light", "nord", *app.available_themes)[:count]:
             app.theme = name
             await pilot.pause()
         assert app.theme_variables["state-slow"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from disttui.runner.profile.load import parse
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.dialogs import SaveScreen
 from disttui.tui.wizard.host_form import FormTable, HostForm
-from tests.tui.snap import assert_snapshots, screen_text, until
+from tests.tui.snap import screen_text, until
 from tests.tui.wizard_kit import facts, record, walk, wizard
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
@@ -35,20 +36,6 @@ def choose(pilot: Pilot[None], row: str) -> None:
 
 def said(opened: WizardScreen, host: int) -> Mapping[str, Any]:
     return opened._view.draft.said(host)
-
-
-def test_it_looks_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, TWO)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(TWO), 3)
-            await edit(pilot, opened, 1)
-            await pilot.press("down", "space")
-            await until(pilot, lambda: said(opened, 1).get("gpus") == [1])
-            await assert_snapshots(pilot, "wizard-host-{}")
-
-    asyncio.run(play())
 
 
 def test_gpus_are_chosen_and_the_effect_is_shown_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,35 +141,38 @@ def test_each_of_several_values_of_a_host_is_given_back_alone(tmp_path: Path, mo
     asyncio.run(play())
 
 
-@pytest.mark.parametrize(
-    ("row", "found"),
-    [
-        ("interface", lambda one: [nic.name for nic in one.nics if nic.up]),
-        ("address", lambda one: [where for nic in one.nics if nic.up and not nic.loopback for where in nic.addresses]),
-        ("python", lambda one: [each.path for each in one.interpreters]),
-    ],
-)  # fmt: skip
-def test_what_the_probe_found_is_offered_in_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, found: Callable[[Any], list[str]]
-) -> None:
+def test_what_the_probe_found_is_offered_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, TWO)
-    offered = list(dict.fromkeys(found(TWO["gpu1"])))
+    up = [nic for nic in TWO["gpu1"].nics if nic.up]
+    found = {
+        "interface": [nic.name for nic in up],
+        "address": [where for nic in up if not nic.loopback for where in nic.addresses],
+        "python": [each.path for each in TWO["gpu1"].interpreters],
+    }
 
     async def play() -> None:
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, list(TWO), 3)
             await edit(pilot, opened, 0)
-            choose(pilot, row)
-            for value in offered:
+            for row, values in found.items():
+                offered = list(dict.fromkeys(values))
+
+                def is_said(value: str | None, row: str = row) -> bool:
+                    return said(opened, 0).get(row) == value
+
+                choose(pilot, row)
+                for value in offered:
+                    await pilot.press("right")
+                    await until(pilot, partial(is_said, value))
+                    assert opened._view.planned is not None, opened._view.draft.problems
+                await pilot.pause()
+                assert "yours" in screen_text(pilot.app)
                 await pilot.press("right")
-                await until(pilot, lambda value=value: said(opened, 0).get(row) == value)  # type: ignore[misc]
-                assert opened._view.planned is not None, opened._view.draft.problems
-            await pilot.pause()
-            assert "yours" in screen_text(pilot.app)
-            await pilot.press("right")
-            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
-            await pilot.press("left")
-            await until(pilot, lambda: said(opened, 0).get(row) == offered[-1])
+                await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+                await pilot.press("left")
+                await until(pilot, partial(is_said, offered[-1]))
+                await pilot.press("a")
+                await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
 
     asyncio.run(play())
 
