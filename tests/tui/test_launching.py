@@ -22,6 +22,7 @@ from disttui.tui.replay.screen import ReplayScreen
 from disttui.tui.router import First, Router, screen_class
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.draft import HostCheck
+from tests.light import light_python
 from tests.tui import shelf_kit as kit
 from tests.tui.frames import Filmed, painted
 from tests.tui.snap import screen_text, until
@@ -30,11 +31,11 @@ from tests.tui.wizard_kit import HOSTS, record, start, wizard
 
 
 def _profile(folder: Path) -> Path:
-    text = f"disttui: 1\nname: quick\nhosts: [local]\nnum_processes: 1\npython: {sys.executable}\n"
+    text = f"disttui: 1\nname: quick\nhosts: [local]\nnum_processes: 1\npython: {light_python(folder / 'light')}\n"
     return kit.add_profile(folder, "quick", f"{text}job: {{command: [sleep, '2']}}\n")
 
 
-@pytest.mark.torch
+@pytest.mark.slow
 @pytest.mark.parametrize("hurry", [True, False], ids=["run on home", "launch in the wizard"])
 @asynchronous
 async def test_no_other_screen_flashes_before_the_dashboard(

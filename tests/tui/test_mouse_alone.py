@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +22,7 @@ from disttui.tui.widgets.bars import FooterBar
 from disttui.tui.widgets.filter_line import FilterLine
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.check import CheckStep
+from tests.light import light_python
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors, asked, shows
 from tests.tui.snap import screen_text, until
@@ -52,13 +52,13 @@ async def choose(pilot: Pilot[None], title: str, words: str) -> None:
     raise AssertionError(f"{title} is not in the palette\n{screen_text(pilot.app)}")
 
 
-@pytest.mark.torch
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @asynchronous
 async def test_at_40x12_a_run_starts_stops_and_reruns_by_mouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # its run directories are there
     job = "job: {command: [sh, -c, 'test -e was && exit; touch was; sleep 300']}\n"
-    head = f"disttui: 1\nname: quick\nhosts: [local]\nnum_processes: 1\npython: {sys.executable}\n"
+    head = f"disttui: 1\nname: quick\nhosts: [local]\nnum_processes: 1\npython: {light_python(tmp_path / 'light')}\n"
     kit.add_profile(tmp_path, "quick", head + job)
     app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
     async with app.run_test(size=SMALL, notifications=True) as pilot:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,6 +17,7 @@ from disttui.runner.runs.registry import known_runs
 from disttui.tui.app import DisttuiApp
 from disttui.tui.dialogs.pulling import PullScreen
 from tests.cluster.typed import COMMAND
+from tests.light import light_python
 from tests.tui.shelf_kit import Doors, at_home, environ, play, shows
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
@@ -31,11 +31,17 @@ for step in (100, 300):
 """
 
 
-@pytest.mark.torch
+@pytest.mark.slow
 def test_home_shows_and_copies_the_newest_checkpoint(tmp_path: Path) -> None:
     environment = environ(tmp_path, LANG="C.UTF-8")
     (tmp_path / "job.py").write_text(_JOB)
-    keys = {"disttui": 1, "name": "one", "hosts": ["local"], "num_processes": 1, "python": sys.executable}
+    keys = {
+        "disttui": 1,
+        "name": "one",
+        "hosts": ["local"],
+        "num_processes": 1,
+        "python": light_python(tmp_path / "light"),
+    }
     (tmp_path / "one.yaml").write_text(json.dumps({**keys, "job": {"script": str(tmp_path / "job.py")}}))
     command = [COMMAND, "run", str(tmp_path / "one.yaml")]
     subprocess.run(command, env=environment, capture_output=True, timeout=120, check=True)
