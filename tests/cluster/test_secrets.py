@@ -79,7 +79,7 @@ class _Processes(threading.Thread):
 
     @property
     def shown(self) -> str:
-        return "\n".join(words.replace(b"\0", b" ").decode(errors="replace") for _, words in self.seen)
+        return "\n".join(words.replace(b"\0", b" ").decode(errors="replace") for _, words in list(self.seen))
 
     def run(self) -> None:
         while not self.over.wait(0.05):
