@@ -105,20 +105,23 @@ def _job(slurm: Slurm, me: User) -> str:
     return slurm.ask("scontrol", "-o", "show", "job", slurm.ask(*words, "%i"))
 
 
-def _runs_to_its_end(slurm: Slurm, me: User, job: dict[str, object]) -> Running:
-    """Run a job on two nodes: it is COMPLETED, and nothing secret stays on the disk."""
-    running = _run(me, _profile(me, job), code=0)
+def _completed(slurm: Slurm, me: User, running: Running) -> None:
+    """A run on two nodes has ended: its job is COMPLETED, and nothing secret stays on the disk."""
+    assert running.wait() == 0, f"{running.stdout}\n{running.stderr}"
     assert re.search(r"job \d+ runs on node2, node3", running.stderr)
     assert "node3:1 │" in running.stdout, "logs bear the names of the job's nodes"
     assert "JobState=COMPLETED" in _job(slurm, me)
     assert not list((me.cluster.shared / "runs").rglob("given"))
-    return running
 
 
 def test_a_run_is_spread_over_two_nodes(slurm: Slurm, me: User) -> None:
-    script = me.script("import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n")
-    running = _runs_to_its_end(slurm, me, {"script": str(script)})
-    assert "node2:0 │ rank 0 of 2\n" in running.stdout and "node3:1 │ rank 1 of 2\n" in running.stdout
+    running = me.start(_profile(me, {"script": str(me.script(_SLEEPS))}))
+    _wait_up(me, running)
+    running.wait_for(lambda: " runs on " in running.stderr)
+    (me.cluster.shared / "enough").touch()
+    _completed(slurm, me, running)
+    assert "node2:0 │ the last line of 0\n" in running.stdout
+    assert "node3:1 │ the last line of 1\n" in running.stdout
 
 
 def test_a_run_on_two_nodes_learns_what_it_learns_without_slurm(slurm: Slurm, me: User) -> None:
@@ -127,7 +130,8 @@ def test_a_run_on_two_nodes_learns_what_it_learns_without_slurm(slurm: Slurm, me
     text = me.cluster.shared / "text"
     text.write_text("to be or not to be " * 4000)
     job: dict[str, object] = {"builtin": "bytegpt", "args": ["--data", str(text), *_SMALL]}
-    running = _runs_to_its_end(slurm, me, job)
+    running = me.start(_profile(me, job))
+    _completed(slurm, me, running)
     sandbox = _run(me, me.profile(job, hosts=["a"], num_processes=2), "--sandbox", code=0)
     there, here = (
         [one["loss"] for one in where.records("attempt-1/rank-0.metrics.jsonl") if "loss" in one]
