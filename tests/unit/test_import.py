@@ -685,6 +685,16 @@ def test_a_function_that_is_called_twice_starts_one_job() -> None:
         "f() { S=b.py; }; [ -f x ] && f",
     ],
 )
+        "if (( X > 1 )); then S=b.py; fi",
+        "if ! (( X > 1 )) || ((Y)); then\n S=b.py\nfi",
+        "if [ 1 ]; then T=1; elif ((X)); then S=b.py; fi",
+        "while (( X < 1 ))\ndo S=b.py\ndone",
+        "for (( I = 0; I < X; I++ )); do S=b.py; done",
+        "for ((;;)) do S=b.py; done",
+        "if ((X)) then S=b.py; fi",
+        "if (cd x; ls y); then S=b.py; fi",
+        "until ( ls x ); do S=b.py; done",
+        "if ((X)); then if ((Y)); then T=1; fi; S=b.py; fi",
 def test_what_is_set_under_a_condition_is_not_known(line: str) -> None:
     text = f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n"
     profile, told = taken(text, hosts=("n1", "n2"))
@@ -702,6 +712,7 @@ def test_what_is_set_under_a_condition_is_not_known(line: str) -> None:
 )  # fmt: skip
 def test_what_a_command_sets_is_not_known(line: str) -> None:
     text = f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n"
+        "for ((S = 0; S < 2; S++)); do true; done", "if x; then ((S = 1)); fi", "if ((S = 1)); then true; fi",
     assert "${var:S" in read_foreign(text, "file", hosts=["n1", "n2"]).text
     assert taken(text, hosts=("n1", "n2"), S="b.py")[0].job.script == "b.py"
 

@@ -693,7 +693,8 @@ class _Body:
             for command in given:
                 sources = [word.source for word in command.words]
                 if not depth:
-                    begun = sources[1:2] if sources[0] == "function" else sources if command.end == "(" else []
+                    brackets = command.end == "(" and sources[0] not in (*_OPENS, *_WITHIN)
+                    begun = sources[1:2] if sources[0] == "function" else sources if brackets else []
                     if len(begun) == 1:
                         name, line = begun[0], command.line
                         sources = sources[2:]
@@ -779,12 +780,16 @@ class _Body:
             self._close_brace(own_shell=command.end in ("|", "&"))
             return
         if first in _OPENS:
-            self._begin_block(command.line, first, [word.source for word in words[1:2]], words[3:])
+            counted = len(words) > 1 and words[1].source.startswith("((")
+            names = self._sets(words[1:2]) if counted else [word.source for word in words[1:2]]
+            self._begin_block(command.line, first, names, words[3:])
             if first in ("if", "while", "until"):
                 before = len(self._jobs)
-                self._command(replace(command, words=tuple(words[1:])), outer, depth)
+                self._command(replace(command, words=tuple(words[1 : 2 if counted else None])), outer, depth)
                 # A condition may start ranks, but a plain program in it is only a test.
                 self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
+            if counted and words[2:]:  # bash needs no `;` after `))`
+                self._command(replace(command, words=tuple(words[2:])), outer, depth)
         elif piped or command.end in ("|", "&"):
             kept = self._before()
             begun = self._flow.piped_from if piped else kept.jobs

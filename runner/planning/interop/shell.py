@@ -85,6 +85,10 @@ class SimpleCommand:
     """Number of parentheses around it; each starts a subshell."""
 
 
+_BEFORE_COMMANDS = frozenset(("if", "elif", "else", "while", "until", "for", "then", "do", "!", "{"))
+"""Words after which a command begins, or the `((…))` of a `for`."""
+
+
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.at, self._start = text, 0, 0
@@ -107,7 +111,7 @@ class _Scanner:
             if space := _SPACE.match(text, self.at):
                 self.at = space.end()
             char = text[self.at : self.at + 1]
-            calculated = 0 if words else self._calculated()
+            calculated = self._calculated() if not words or words[-1].source in _BEFORE_COMMANDS else 0
             end = _ENDS.match(text, self.at) if char in ";&|()\n" and not calculated else None
             if end or self.at >= len(text):
                 if words:
