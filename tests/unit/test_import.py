@@ -1339,6 +1339,10 @@ GUESSES = [
     ("colossalai run --hostfile h --nproc_per_node 8 a.py", "the number of hosts (1 is a guess)"),
     # What is no guess.
     ("accelerate launch --config_file x.yaml --num_machines 1 --num_processes 4 a.py", ""),
+    ("deepspeed --include=$H:$R a.py", "num_processes: auto is a guess"),
+    ("deepspeed --include $HOST_AND_RANK a.py", "num_processes: auto is a guess"),
+    ("#SBATCH -N2 --gres=gpu:8\ndeepspeed -i n1:$R@n2:$R a.py", "num_processes: 8 is a guess"),
+    ("#SBATCH -N2\ndeepspeed --include $A:0,1@$B:0,${R:-1} a.py", "num_processes: auto is a guess"),
     ("#SBATCH -N2 --gres=gpu:8\nsrun python a.py", ""),
     ("#SBATCH -N2-2 --ntasks-per-node=4\nsrun python a.py", ""),
     ("#SBATCH -N2\ntorchrun --nproc_per_node gpu a.py", ""),
@@ -1353,6 +1357,7 @@ GUESSES = [
     ("#SBATCH -N2\naccelerate launch --config_file x.yaml --num_processes 4 a.py", ""),
 ]  # fmt: skip
 
+    ("#SBATCH -N2\ndeepspeed --include $A:0,1@$B:0,1 a.py", ""),
 
 @pytest.mark.parametrize(("body", "guess"), GUESSES, ids=[body for body, _ in GUESSES])
 def test_a_number_that_is_a_guess_ends_in_exit_code_1(tmp_path: Path, body: str, guess: str) -> None:
