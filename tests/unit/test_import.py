@@ -213,6 +213,12 @@ def test_node_range_takes_as_many_nodes_as_hosts_given(hosts: int, taken_over: i
         ("fsdp_config: {fsdp_backward_prefetch_policy: BACKWARD_PRE}\n",
          {"ACCELERATE_USE_FSDP": "true", "FSDP_BACKWARD_PREFETCH": "BACKWARD_PRE"}, "prefetch_policy: translated"),
         ("gpu_ids: [0, 2]\n", {}, "gpu_ids: translated: → hosts.0.gpus: [0, 2]"),
+        ("gpu_ids: null\n", {}, "gpu_ids: dropped: all: free GPUs"),
+        ("gpu_ids: [~]\n", {}, "gpu_ids: dropped: all: free GPUs"),
+        ("mixed_precision:\n", {}, "mixed_precision: dropped: the default"),
+        ("fp16: null\n", {}, "fp16: dropped: the default"),
+        ("machine_rank: ~\n", {}, ""),
+        ("same_network: null\n", {}, "same_network: dropped: the default"),
     ],
 )  # fmt: skip
 def test_keys_of_accelerates_first_releases_are_translated(more: str, env: dict[str, str], note: str) -> None:
@@ -679,12 +685,6 @@ def test_a_function_that_is_called_twice_starts_one_job() -> None:
         '[ -n "$X" ] && S=b.py',
         "[[ $X == 1 && $Y == 2 ]] && S=b.py",
         "(( SLURM_NNODES > 1 )) && S=b.py",
-        "test -f x && T=1 && S=b.py",
-        "grep -q x y || S=b.py",
-        "[ -f x ] && { T=1; { true; }; S=b.py; }",
-        "f() { S=b.py; }; [ -f x ] && f",
-    ],
-)
         "if (( X > 1 )); then S=b.py; fi",
         "if ! (( X > 1 )) || ((Y)); then\n S=b.py\nfi",
         "if [ 1 ]; then T=1; elif ((X)); then S=b.py; fi",
@@ -695,6 +695,12 @@ def test_a_function_that_is_called_twice_starts_one_job() -> None:
         "if (cd x; ls y); then S=b.py; fi",
         "until ( ls x ); do S=b.py; done",
         "if ((X)); then if ((Y)); then T=1; fi; S=b.py; fi",
+        "test -f x && T=1 && S=b.py",
+        "grep -q x y || S=b.py",
+        "[ -f x ] && { T=1; { true; }; S=b.py; }",
+        "f() { S=b.py; }; [ -f x ] && f",
+    ],
+)
 def test_what_is_set_under_a_condition_is_not_known(line: str) -> None:
     text = f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n"
     profile, told = taken(text, hosts=("n1", "n2"))
@@ -706,13 +712,13 @@ def test_what_is_set_under_a_condition_is_not_known(line: str) -> None:
     "line",
     [
         "read -r -p 'which? ' T S < x", "mapfile -t S < x", "printf -v S %s b.py", "((S+=1))", "(( ++S, T=2 ))",
+        "for ((S = 0; S < 2; S++)); do true; done", "if x; then ((S = 1)); fi", "if ((S = 1)); then true; fi",
         "let S=3", "S[1]=b.py", "S=$(ls)", "for S in b.py; do true; done", "declare -i S=1; S+=1",
         "while read S; do true; done < x",
     ],
 )  # fmt: skip
 def test_what_a_command_sets_is_not_known(line: str) -> None:
     text = f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n"
-        "for ((S = 0; S < 2; S++)); do true; done", "if x; then ((S = 1)); fi", "if ((S = 1)); then true; fi",
     assert "${var:S" in read_foreign(text, "file", hosts=["n1", "n2"]).text
     assert taken(text, hosts=("n1", "n2"), S="b.py")[0].job.script == "b.py"
 
@@ -1333,16 +1339,16 @@ GUESSES = [
     ("#SBATCH -N2 --gres=gpu:8\naccelerate launch --config_file x.yaml a.py", "num_processes: 8 is a guess"),
     ("#SBATCH -N2 --gres=gpu:8\ndeepspeed --hostfile=h a.py", "num_processes: 8 is a guess"),
     ("#SBATCH -N2 --gres=gpu:8\nmpirun python a.py", "num_processes: 8 is a guess"),
+    ("deepspeed --include=$H:$R a.py", "num_processes: auto is a guess"),
+    ("deepspeed --include $HOST_AND_RANK a.py", "num_processes: auto is a guess"),
+    ("#SBATCH -N2 --gres=gpu:8\ndeepspeed -i n1:$R@n2:$R a.py", "num_processes: 8 is a guess"),
+    ("#SBATCH -N2\ndeepspeed --include $A:0,1@$B:0,${R:-1} a.py", "num_processes: auto is a guess"),
     ("#SBATCH -N2 --gres=gpu:8\nsrun -n $K python a.py", "num_processes: 8 is a guess"),
     ("#SBATCH -N2 --ntasks-per-gpu=1\nsrun python a.py", "num_processes: 1 is a guess"),
     ("accelerate launch --config_file x.yaml --num_processes 4 a.py", "the number of hosts (1 is a guess)"),
     ("colossalai run --hostfile h --nproc_per_node 8 a.py", "the number of hosts (1 is a guess)"),
     # What is no guess.
     ("accelerate launch --config_file x.yaml --num_machines 1 --num_processes 4 a.py", ""),
-    ("deepspeed --include=$H:$R a.py", "num_processes: auto is a guess"),
-    ("deepspeed --include $HOST_AND_RANK a.py", "num_processes: auto is a guess"),
-    ("#SBATCH -N2 --gres=gpu:8\ndeepspeed -i n1:$R@n2:$R a.py", "num_processes: 8 is a guess"),
-    ("#SBATCH -N2\ndeepspeed --include $A:0,1@$B:0,${R:-1} a.py", "num_processes: auto is a guess"),
     ("#SBATCH -N2 --gres=gpu:8\nsrun python a.py", ""),
     ("#SBATCH -N2-2 --ntasks-per-node=4\nsrun python a.py", ""),
     ("#SBATCH -N2\ntorchrun --nproc_per_node gpu a.py", ""),
@@ -1351,13 +1357,13 @@ GUESSES = [
     ("#SBATCH -N2\nN=$(nvidia-smi --list-gpus | wc -l)\ntorchrun --nproc_per_node=$N a.py", ""),
     ("#SBATCH -N2\ntorchrun --nproc_per_node ${N:-4} a.py --lr $LR", ""),
     ("#SBATCH -N2\ntorchrun a.py", ""),
+    ("#SBATCH -N2\ndeepspeed --include $A:0,1@$B:0,1 a.py", ""),
     ("#SBATCH -N2 --gpus=4\nsrun python a.py", ""),
     ("#SBATCH --gpus=1\nsrun python a.py", ""),
     ("#SBATCH -N2\naccelerate launch a.py", ""),
     ("#SBATCH -N2\naccelerate launch --config_file x.yaml --num_processes 4 a.py", ""),
 ]  # fmt: skip
 
-    ("#SBATCH -N2\ndeepspeed --include $A:0,1@$B:0,1 a.py", ""),
 
 @pytest.mark.parametrize(("body", "guess"), GUESSES, ids=[body for body, _ in GUESSES])
 def test_a_number_that_is_a_guess_ends_in_exit_code_1(tmp_path: Path, body: str, guess: str) -> None:
