@@ -534,6 +534,9 @@ STARTS = [
     ("srun env FOO=1 nohup torchrun --nproc_per_node 8 a.py > log 2>&1 &", "torchrun", "a.py"),
     ("srun numactl --cpunodebind=0 nsys profile -o x torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
     ("srun ./bind.sh python a.py --x", "torchrun", "a.py --x"),
+    # A launcher's name that starts nothing.
+    ("srun python a.py --launcher torchrun --x", "torchrun", "a.py --launcher torchrun --x"),
+    ("pkill -f torchrun x; pip install torchrun x; echo torchrun b.py\nsrun python a.py", "torchrun", "a.py"),
     ("srun python a.py", "torchrun", "a.py"),
     ("srun --ntasks-per-node=8 --gpus-per-task=1 python -X faulthandler -W ignore a.py", "torchrun", "a.py"),
     ("python -m torch.distributed.launch --nproc_per_node=8 --use_env a.py", "torchrun", "a.py"),
@@ -846,6 +849,13 @@ def test_what_fabrics_command_sets_is_set() -> None:
          "torchrun --nproc_per_node 8 recipe.py --config config.yaml"),
         ("srun python -m torchtune._cli.tune run r --config c.yaml", "write: python recipe.py --config c.yaml"),
         ("colossalai run --nproc_per_node 8 -m x", "Write torchrun --nproc-per-node N SCRIPT"),
+        ("python mason.py --gpus 8 -- accelerate launch --num_processes 64 a.py", "Write only the launcher's command"),
+        ("uv run submit.py --nodes 2 torchrun --nproc_per_node 8 a.py", "Write only the launcher's command"),
+        ("./submit.py torchrun --nproc_per_node 8 a.py", "Write only the launcher's command"),
+        ("debugpy-run -m torch.distributed.run -p 5678 -- --nproc_per_node 8 a.py", "Write only the launcher's"),
+        ("python -m debugpy --listen 1 -m torch.distributed.launch a.py", "Write only the launcher's command"),
+        ("srun python submit.py -- torchrun a.py", "Write only the launcher's command"),
+        ("screen -dmS x torchrun a.py", "Write only the launcher's command"),
     ],
 )  # fmt: skip
 def test_programs_that_start_their_own_ranks_have_a_cure(line: str, cure: str) -> None:

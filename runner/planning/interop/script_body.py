@@ -130,6 +130,10 @@ _SHORT = re.compile(r"\A--(?:(nproc).*|nnode)\Z", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(?:=.*)?", re.DOTALL)
 _IN_PLACE = {"xargs": _WORDS_READ, **dict.fromkeys(("ssh", "pdsh", "clush", "parallel"), _ELSEWHERE)}
 """Program → why it is not translated if it starts a launcher, and what to write instead."""
+_PASSED_ON = (
+    "it gets the command of a launcher as its arguments",
+    "Write only the launcher's command there.",
+)
 _NAMES_LAUNCHER = re.compile(
     r"(?:^|[\s/])(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|torch\.distributed\.\w+)\s"
 )
@@ -295,8 +299,7 @@ def _program(words: list[str], found: JobLine) -> JobLine | None:
     if base in ("python", "python3") or base.startswith("python3."):
         return _python(first, rest, found)
     if base.endswith(".py"):
-        found.kind, found.value, found.args = "script", first, tuple(rest)
-        return found
+        return _rank("script", words, found)
     return _other(words, found)
 
 
@@ -311,14 +314,30 @@ def _behind(words: list[str], found: JobLine) -> JobLine | None:
     return _program(behind.words, found)
 
 
+def _passes_on(words: Sequence[str]) -> bool:
+    """Whether the arguments of a program are a launcher's command: `submit.py --gpus 8 -- torchrun a.py`."""
+    for at in range(1, len(words) - 1):
+        word, after = words[at : at + 2]
+        plain = words[at - 1][:1] != "-" or words[at - 1] == "--"
+        if (word == "-m" and after in ("torch.distributed.run", "torch.distributed.launch")) or (
+            plain and (_PROGRAMS.get(_base(word)) == "torchrun" or (_base(word), after) == ("accelerate", "launch"))
+        ):
+            return True
+    return False
+
+
 def _other(words: list[str], found: JobLine) -> JobLine | None:
     """Classify an unknown program: it is a rank, starts ranks in its own way (unread), or is not part of the job."""
     first, rest = words[0], words[1:]
     base = _base(first)
     starts = base in {"srun", *_OTHER_LAUNCHERS} or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
     starts = starts or (base in _WRAPPERS and rest[:1] in (["run"], ["exec"], ["start"]))
+    passes_on = base not in {*_PREPARES, *_WRAPPERS, *_OF_THE_SCRIPT, *_TESTS, *_SETUP, *_IN_PLACE} and _passes_on(words)
+    starts = starts or passes_on
     if starts or only_unknown(first):
         found.kind, found.value = "unread", " ".join(words)
+        if passes_on:
+            found.why, found.cure = _PASSED_ON
         if base in _IN_PLACE and _NAMES_LAUNCHER.search(found.value):
             found.why, found.cure = _IN_PLACE[base]
         return found if starts or found.launcher or found.srun else None
@@ -364,14 +383,22 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
             return _other(rest[1:], found)
         if rest[1] in _PREPARES:
             return None
-        found.kind, found.value, found.args = "module", rest[1], tuple(rest[2:])
-        return found
+        return _rank("module", rest[1:], found)
     if not rest or rest[0].startswith("-"):
         return None
     starts = _PROGRAMS.get(_base(rest[0])) in ("torchrun", "deepspeed") or _base(rest[0]) == "deepy.py"
     if starts or _base(" ".join(rest[:2])) == "accelerate launch":
         return _program(rest, found)  # python $(which torchrun)
-    found.kind, found.value, found.args = "script", rest[0], tuple(rest[1:])
+    return _rank("script", rest, found)
+
+
+def _rank(kind: str, words: Sequence[str], found: JobLine) -> JobLine:
+    """Translate what each rank runs: a script or module, unless it gets another launcher's command."""
+    if _passes_on(words):
+        found.kind, found.value = "unread", " ".join(words)
+        found.why, found.cure = _PASSED_ON
+        return found
+    found.kind, found.value, found.args = kind, words[0], tuple(words[1:])
     return found
 
 
