@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from disttui.runner.hosts.discovery import flaw_of
 from disttui.runner.planning.interop import from_accelerate, front_ends
@@ -500,6 +500,13 @@ MPI_EACH = ("npernode", "N", "ppn", "perhost", "map-by", "pernode")
 """Options of mpirun, without dashes, for the number of ranks: in total (MPI_TOTAL) and on each host (MPI_EACH)."""
 _BY_DISTTUI = "disttui sets it"
 _COUNTED_OPTIONS = ("--nproc-per-node", "--num-processes", "--num-gpus")
+_COUNTS = {
+    **dict.fromkeys(("--nnodes", "--num-machines", "--num-nodes", "-N", "--nodes"), "hosts"),
+    **dict.fromkeys((*_COUNTED_OPTIONS, "-n", "-np", "--np", "--ntasks", "--ntasks-per-node", "-npernode"), "processes"),
+}
+"""Option of a launcher or srun → the number that it sets."""
+_CONDITIONAL = re.compile(r"it depends on|it is set in the block|line \d+ sets it")
+"""The reason for an unknown value that a condition decides, so that the value before it is a guess."""
 _GPUS_OF_HOST = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 _LAUNCHER_DOES = {
     *("num-machines", "machine-rank", "main-process-ip", "main-process-port", "role", "tee", "log-dir", "redirects"),
@@ -1359,6 +1366,7 @@ class _Body:
             options={name: values.shown(self._counted(name, value)) for name, value in job.options.items()},
             srun={name: values.shown(values.settled(value)) for name, value in job.srun.items()},
         )
+        self._doubt_counts(job)
         if named:
             draft.translated(line, "srun" if job.srun else "command", f"{shown(made.value)} → job.{made.kind}")
         else:
@@ -1387,6 +1395,16 @@ class _Body:
                 draft.ambiguous(line, "job.args", what)
             self._take_python(line, made)
         return made
+
+    def _doubt_counts(self, job: JobLine) -> None:
+        """Note counts whose value is the one before a block or condition, which may change it."""
+        values = self._variables
+        for name, value in (*job.options.items(), *job.srun.items()):
+            for unknown in unknown_names(value) if name in _COUNTS else ():
+                why, usual = values.why.get(unknown, ""), values.defaults.get(unknown)
+                if usual is not None and _CONDITIONAL.match(why):
+                    number: Literal["hosts", "processes"] = "hosts" if _COUNTS[name] == "hosts" else "processes"
+                    self._draft.guess(number, job.line, name.lstrip("-"), f"${unknown}: {why} → {shown(usual)}")
 
     def _counted(self, name: str, value: str) -> str:
         """Return the value of a launcher's option; `gpu` if it counts the GPUs of the host."""
