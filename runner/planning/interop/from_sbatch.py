@@ -594,7 +594,9 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
             draft.unread = Unread(command.line, shown(" ".join((command.value, *command.args))))
         draft.num_processes = gpus
         what = f"one task on each host, with {gpus} GPUs → {gpus}, one per GPU; write 1 if one process uses all"
-        draft.ambiguous(command.line if command else 0, "num_processes", what)
+        plain = command and not command.srun
+        note = partial(draft.guess, "processes") if plain else draft.ambiguous
+        note(command.line if command else 0, "num_processes", what)
 
 
 def _srun_tasks(command: JobLine, numbers: _Numbers, draft: Translation) -> int | None:
