@@ -688,6 +688,11 @@ def test_a_function_that_is_called_twice_starts_one_job() -> None:
         '[ -n "$X" ] && S=b.py',
         "[[ $X == 1 && $Y == 2 ]] && S=b.py",
         "(( SLURM_NNODES > 1 )) && S=b.py",
+        "[[ -n $X && ( $Y || $Z ) ]] && S=b.py",
+        "[[ ( $X ) ]] && S=b.py",
+        "[[ $X =~ ^(a|b)$ ]] && S=b.py",
+        "if ! [[ $X == (a|b) ||\n ( $Y ) ]]; then S=b.py; fi",
+        '[[ $X == "a b" && ! ( $Y ) ]] || S=b.py',
         "if (( X > 1 )); then S=b.py; fi",
         "if ! (( X > 1 )) || ((Y)); then\n S=b.py\nfi",
         "if [ 1 ]; then T=1; elif ((X)); then S=b.py; fi",
@@ -784,7 +789,18 @@ def test_unreadable_launcher_start_has_a_cure(text: str, cure: str) -> None:
     assert cure in str(raised.value)
 
 
-@pytest.mark.parametrize("line", ["cd /w && S=b.py", "mkdir -p x && { T=1; S=b.py; }", "[ -f x ] || exit 1\nS=b.py"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cd /w && S=b.py",
+        "mkdir -p x && { T=1; S=b.py; }",
+        "[ -f x ] || exit 1\nS=b.py",
+        "[[ ( $X ) ]]; S=b.py",
+        "[[ $X =~ ^(a|b)$ ]]\nS=b.py",
+        "echo [[ a; (cd x); S=b.py",
+        "[[ $X && ( $Y ) ]] && T=1; S=b.py",
+    ],
+)
 def test_what_is_set_behind_a_step_is_known(line: str) -> None:
     profile, _ = taken(f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n", hosts=("n1", "n2"))
     assert profile.job.script == "b.py"

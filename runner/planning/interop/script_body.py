@@ -332,7 +332,9 @@ def _other(words: list[str], found: JobLine) -> JobLine | None:
     base = _base(first)
     starts = base in {"srun", *_OTHER_LAUNCHERS} or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
     starts = starts or (base in _WRAPPERS and rest[:1] in (["run"], ["exec"], ["start"]))
-    passes_on = base not in {*_PREPARES, *_WRAPPERS, *_OF_THE_SCRIPT, *_TESTS, *_SETUP, *_IN_PLACE} and _passes_on(words)
+    passes_on = base not in {*_PREPARES, *_WRAPPERS, *_OF_THE_SCRIPT, *_TESTS, *_SETUP, *_IN_PLACE} and _passes_on(
+        words
+    )
     starts = starts or passes_on
     if starts or only_unknown(first):
         found.kind, found.value = "unread", " ".join(words)
@@ -502,7 +504,9 @@ _BY_DISTTUI = "disttui sets it"
 _COUNTED_OPTIONS = ("--nproc-per-node", "--num-processes", "--num-gpus")
 _COUNTS = {
     **dict.fromkeys(("--nnodes", "--num-machines", "--num-nodes", "-N", "--nodes"), "hosts"),
-    **dict.fromkeys((*_COUNTED_OPTIONS, "-n", "-np", "--np", "--ntasks", "--ntasks-per-node", "-npernode"), "processes"),
+    **dict.fromkeys(
+        (*_COUNTED_OPTIONS, "-n", "-np", "--np", "--ntasks", "--ntasks-per-node", "-npernode"), "processes"
+    ),
 }
 """Option of a launcher or srun → the number that it sets."""
 _CONDITIONAL = re.compile(r"it depends on|it is set in the block|line \d+ sets it")
@@ -814,16 +818,7 @@ class _Body:
             self._close_brace(own_shell=command.end in ("|", "&"))
             return
         if first in _OPENS:
-            counted = len(words) > 1 and words[1].source.startswith("((")
-            names = self._sets(words[1:2]) if counted else [word.source for word in words[1:2]]
-            self._begin_block(command.line, first, names, words[3:])
-            if first in ("if", "while", "until"):
-                before = len(self._jobs)
-                self._command(replace(command, words=tuple(words[1 : 2 if counted else None])), outer, depth)
-                # A condition may start ranks, but a plain program in it is only a test.
-                self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
-            if counted and words[2:]:  # bash needs no `;` after `))`
-                self._command(replace(command, words=tuple(words[2:])), outer, depth)
+            self._open_block(command, words, outer, depth)
         elif piped or command.end in ("|", "&"):
             kept = self._before()
             begun = self._flow.piped_from if piped else kept.jobs
@@ -835,6 +830,20 @@ class _Body:
             certain = not (self._open or self._flow.braces or command.after or command.inside)
             if certain and (first == "exit" or (first == "exec" and len(words) > 1)):
                 self._flow.ended = command.line
+
+    def _open_block(self, command: SimpleCommand, words: Sequence[Word], outer: JobLine, depth: int) -> None:
+        """Begin the block of `if`, `for` and the like, and translate what stands behind that word."""
+        first = words[0].source
+        counted = len(words) > 1 and words[1].source.startswith("((")
+        names = self._sets(words[1:2]) if counted else [word.source for word in words[1:2]]
+        self._begin_block(command.line, first, names, words[3:])
+        if first in ("if", "while", "until"):
+            before = len(self._jobs)
+            self._command(replace(command, words=tuple(words[1 : 2 if counted else None])), outer, depth)
+            # A condition may start ranks, but a plain program in it is only a test.
+            self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
+        if counted and words[2:]:  # bash needs no `;` after `))`
+            self._command(replace(command, words=tuple(words[2:])), outer, depth)
 
     def _begin_braces(self, line: int, words: list[Word], *, piped: bool) -> None:
         """Remove leading keywords such as `then`, `do` and `{` from a command, and begin the block of each `{`."""
