@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 _T = TypeVar("_T")
 
 _SPACE = re.compile(r"(?:[^\S\n]|\\\n)+")
+_SPACE_OF_TEST = re.compile(r"(?:[^\S\n]|\\\n|[()]|\|(?!\|))+")
 _PLAIN = re.compile(r"[^\s\\'\"$`;&|<>()]+")
 _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
@@ -85,6 +86,10 @@ class SimpleCommand:
     """Number of parentheses around it; each starts a subshell."""
 
 
+_BEFORE_COMMANDS = frozenset(("if", "elif", "else", "while", "until", "for", "then", "do", "!", "{"))
+"""Words after which a command begins, or the `((…))` of a `for`."""
+
+
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.at, self._start = text, 0, 0
@@ -98,16 +103,18 @@ class _Scanner:
         self._inside = 0
         self._given: Word | None = None
         """The current command's `<<<` text."""
+        self._space = _SPACE
+        """What separates words; within `[[ ]]` also the brackets and `|`, which group and match there."""
 
     def commands(self) -> Iterator[SimpleCommand]:
         """Yield each simple command. Raises UnreadScriptError."""
         text, words, start, stop, after = self.text, list[Word](), 0, 0, ""
         line, counted, texts = 1, 0, 0
         while self.at <= len(text):
-            if space := _SPACE.match(text, self.at):
+            if space := self._space.match(text, self.at):
                 self.at = space.end()
             char = text[self.at : self.at + 1]
-            calculated = 0 if words else self._calculated()
+            calculated = self._calculated() if not words or words[-1].source in _BEFORE_COMMANDS else 0
             end = _ENDS.match(text, self.at) if char in ";&|()\n" and not calculated else None
             if end or self.at >= len(text):
                 if words:
@@ -152,6 +159,8 @@ class _Scanner:
         """Move past the operator that ends a command."""
         self._inside = max(0, self._inside + {"(": 1, ")": -1}.get(end[0] if end else "", 0))
         self._writes = self._given = None
+        if not end or end[0] not in ("&&", "||", "\n"):
+            self._space = _SPACE
         self.at = end.end() if end else self.at + 1
 
     def _line_end(self) -> int:
@@ -217,7 +226,9 @@ class _Scanner:
                 pieces.append(Piece("array", text[begin : self.at - 1]))
             else:
                 break
-        return Word(text[start : self.at], tuple(pieces))
+        if (source := text[start : self.at]) in ("[[", "]]"):
+            self._space = _SPACE_OF_TEST if source == "[[" else _SPACE
+        return Word(source, tuple(pieces))
 
     def _find(self, what: str, at: int) -> int:
         found = self.text.find(what, at)
