@@ -777,6 +777,7 @@ FOUND = [
     ("which a > /dev/null && source a; @", {"activate": "{ ! which a > /dev/null || source a; }"}),
     ("f() { module load a; export B=1; }; [ -f x ] && f; @", {"doubt": "module load a: ambiguous: it depends on a"}),
     ("f() { module load a; @; }; [ -f x ] && f", {"activate": "module load a"}),
+    ("function f { module load a; @; }; f", {"activate": "module load a"}),
     # Words.
     ("@ $'a\\tb' $\"c\" $'it\\'s' $'\\u00e9\\x41\\101\\q' \"$'x'\"", {"args": ("a\tb", "c", "it's", "éAA\\q", "$'x'")}),
     ("@ $'\\0'", {"args": ("given",)}),
@@ -811,6 +812,7 @@ def test_a_job_gets_what_the_shell_would_give(lines: str, found: dict[str, objec
         ("@; { date; python b.py; } | tee x", "tee: dropped: it is not the output of the job"),
         ("{ date; @; } | tee x", "tee: dropped: disttui keeps the output of every rank"),
         ("V=1; module load a/$V; @", "V: dropped: inserted where it is used"),
+        ("A=1\nexport A; @", "A: dropped: inserted where it is used"),
         ("declare -x P=1; P=2; @", "P: dropped: line 5 sets or unsets it again"),
         ("export P=1; P=2 @", "P: dropped: line 5 sets it for the job"),
         ("[ -d v ] && unset Q; @", "unset Q: ambiguous: it depends on the command before it"),

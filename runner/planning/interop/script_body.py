@@ -527,6 +527,8 @@ _READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<")
 _MOST_NESTED = 5
 _EXPANDS = re.compile(r"[*?]|\{[^{}]*(?:,|\.\.)[^{}]*\}")
 """A pattern of file names, or a list in braces."""
+_FUNCTION_HEAD = re.compile(r"^(?:function\s+\S+\s+)?(?:[{!]\s+)+")
+"""What may be before a command in its own source."""
 _TEST = re.compile(r"\[ .* \]|\[\[ .* \]\]|(?:test|command -v|which|type|grep) .*", re.DOTALL)
 """A whole command that tests something."""
 _USES = re.compile(r"\$\{?(\w+|[@*])")
@@ -1034,8 +1036,6 @@ class _Body:
     def _export(self, line: int, word: Word) -> None:
         name = self._assign(line, word) if "=" in word.source else word.source
         if not self._open:
-            if self._assigned[-1:] == [(line, name)]:
-                self._assigned.pop()
             value, source = self._exported_value(name), as_written(word.source)
             self._steps.append(_Step(line, source, name, value, known=self._known(f"${name} {source}", value)))
             self._variables.exported[name] += 1
@@ -1294,7 +1294,7 @@ class _Body:
 
     def _prepare(self, command: SimpleCommand) -> None:
         """Add a command to those of `activate`, as the alternative or with the condition before it, if it has one."""
-        flow, asked, source = self._flow, 0, re.sub(r"^(?:[{!]\s+)+", "", as_written(command.source))
+        flow, asked, source = self._flow, 0, _FUNCTION_HEAD.sub("", as_written(command.source))
         if self._variables.exports_all and source.startswith(("source ", ". ")):
             source = f"{{ set -a; {source}; set +a; }}"
         if command.after == "||" and flow.tried == len(self._steps):
@@ -1383,8 +1383,11 @@ class _Body:
         self._note_outputs(job, place)
         used = self._used(job.names if job else ())
         exported = self._used(step.name for step in self._steps)
-        used_here = used | self._used(name for step in self._steps for name in _USES.findall(step.source))
+        used_here = used | self._used(name for step in self._steps for name in (step.name, *_USES.findall(step.source)))
+        noted = {(step.line, step.name) for step in self._steps}
         for line, name in self._assigned:
+            if (line, name) in noted:
+                continue
             why = "inserted where it is used" if name in used_here else "nothing that is kept uses it"
             self._draft.dropped(line, name, self._variables.why.get(name, why) if name in used | exported else why)
         self._doubt_sourced(used)
