@@ -113,6 +113,8 @@ class HostPart(NamedTuple):
         python = os.path.expanduser(spec["python"])
         launcher = [python, "-u", self.node_zip, self.launcher, *spec["launcher_args"]]
         around = [*self._container(attempt), *spec["wrap"]]
+        # torchrun looks for abbreviations of its options in the script's arguments as well: `--logs` is an error.
+        launcher += ["--"] if self.launcher == "torchrun" else []
         words = [*around, *launcher, self.node_zip, "shim", kind, value, *target["args"]]
         if self.resumes(attempt):
             words += self.launch.get("resume_args", [])

@@ -155,7 +155,30 @@ class Torchrun(Launcher):
     def by_hand(self, place: Place) -> tuple[str, ...]:
         address = ("--master-addr", place.master, "--master-port", str(place.port))
         words = (place.python, "-m", "torch.distributed.run", *self.launcher_args(place), *address)
-        return (*place.around, *words, *target_words(*place.target))
+        return (*place.around, *words, *torchrun_target(*place.target))
+
+
+_NAMES_OF_TORCHRUN = (
+    "--nnodes", "--node-rank", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf",
+    "--standalone", "--max-restarts", "--monitor-interval", "--start-method", "--event-log-handler", "--role",
+    "--module", "--no-python", "--run-path", "--log-dir", "--redirects", "--tee", "--local-ranks-filter",
+    "--local-addr", "--logs-specs", "--master-addr", "--master-port", "--numa-binding", "--signals-to-handle",
+    "--shutdown-timeout", "--virtual-local-rank", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
+)  # fmt: skip
+
+
+def torchrun_target(kind: str, value: str, args: tuple[str, ...]) -> tuple[str, ...]:
+    """Return `target_words`, after `--` if torchrun would otherwise misread an argument of the script.
+
+    Its parser looks for abbreviations of its own options in the script's arguments as well: `--logs` is an error, and
+    removes a `--` behind the script.
+    """
+    words = target_words(kind, value, args)
+    given = {arg.partition("=")[0].replace("_", "-") for arg in args if arg[:2] == "--" and arg != "--"}
+    if args[:1] != ("--",) and not any(name.startswith(one) for one in given for name in _NAMES_OF_TORCHRUN):
+        return words
+    at = len(words) - len(args) - 1
+    return (*words[:at], "--", *words[at:])
 
 
 def target_words(kind: str, value: str, args: Sequence[str]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
 from disttui.runner.planning.interop.read import read_foreign
 from disttui.runner.planning.interop.write import Target, explicit_plan, write
+from disttui.runner.planning.launchers import torchrun_target
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.schema import Profile
 from tests import frameworks
@@ -302,6 +303,20 @@ def test_imported_job_script_trains_wherever_it_is_exported(launcher: str, targe
     assert [each.returncode for each in started] == [0] * (2 if target in ("script", "accelerate") else 1), said
     wanted = [2, 3.0, ["--out", f"{tmp_path}/output", "--lr", "a b"]]
     assert [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in (0, 1)] == [wanted] * 2
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["script", "module", "command"])
+@pytest.mark.parametrize("given", ["--logs", "--log=x", "--no", "--rdzv", "--node_", "--max=3", "--", "-x", "--lr"])
+def test_torchrun_accepts_any_argument_of_a_script(kind: str, given: str) -> None:
+    """Its parser took `--logs` for an abbreviation of two of its own options, and refused to start."""
+    from torch.distributed.run import get_args_parser
+
+    words = torchrun_target(kind, "a.py", (given, "1"))
+    parsed = get_args_parser().parse_args(["--nnodes", "2", *words])
+    assert (parsed.training_script, parsed.training_script_args) == ("a.py", [given, "1"])
+    assert (parsed.module, parsed.no_python) == (kind == "module", kind == "command")
+    assert ("--" in words[:-2]) == (given not in ("-x", "--lr"))
 
 
 def test_a_job_script_that_asks_for_no_gpus_says_so() -> None:

@@ -213,6 +213,12 @@ def test_node_range_takes_as_many_nodes_as_hosts_given(hosts: int, taken_over: i
         ("fsdp_config: {fsdp_backward_prefetch_policy: BACKWARD_PRE}\n",
          {"ACCELERATE_USE_FSDP": "true", "FSDP_BACKWARD_PREFETCH": "BACKWARD_PRE"}, "prefetch_policy: translated"),
         ("gpu_ids: [0, 2]\n", {}, "gpu_ids: translated: → hosts.0.gpus: [0, 2]"),
+        ("gpu_ids: null\n", {}, "gpu_ids: dropped: all: free GPUs"),
+        ("gpu_ids: [~]\n", {}, "gpu_ids: dropped: all: free GPUs"),
+        ("mixed_precision:\n", {}, "mixed_precision: dropped: the default"),
+        ("fp16: null\n", {}, "fp16: dropped: the default"),
+        ("machine_rank: ~\n", {}, ""),
+        ("same_network: null\n", {}, "same_network: dropped: the default"),
     ],
 )  # fmt: skip
 def test_keys_of_accelerates_first_releases_are_translated(more: str, env: dict[str, str], note: str) -> None:
@@ -528,6 +534,9 @@ STARTS = [
     ("srun env FOO=1 nohup torchrun --nproc_per_node 8 a.py > log 2>&1 &", "torchrun", "a.py"),
     ("srun numactl --cpunodebind=0 nsys profile -o x torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
     ("srun ./bind.sh python a.py --x", "torchrun", "a.py --x"),
+    # A launcher's name that starts nothing.
+    ("srun python a.py --launcher torchrun --x", "torchrun", "a.py --launcher torchrun --x"),
+    ("pkill -f torchrun x; pip install torchrun x; echo torchrun b.py\nsrun python a.py", "torchrun", "a.py"),
     ("srun python a.py", "torchrun", "a.py"),
     ("srun --ntasks-per-node=8 --gpus-per-task=1 python -X faulthandler -W ignore a.py", "torchrun", "a.py"),
     ("python -m torch.distributed.launch --nproc_per_node=8 --use_env a.py", "torchrun", "a.py"),
@@ -679,6 +688,21 @@ def test_a_function_that_is_called_twice_starts_one_job() -> None:
         '[ -n "$X" ] && S=b.py',
         "[[ $X == 1 && $Y == 2 ]] && S=b.py",
         "(( SLURM_NNODES > 1 )) && S=b.py",
+        "[[ -n $X && ( $Y || $Z ) ]] && S=b.py",
+        "[[ ( $X ) ]] && S=b.py",
+        "[[ $X =~ ^(a|b)$ ]] && S=b.py",
+        "if ! [[ $X == (a|b) ||\n ( $Y ) ]]; then S=b.py; fi",
+        '[[ $X == "a b" && ! ( $Y ) ]] || S=b.py',
+        "if (( X > 1 )); then S=b.py; fi",
+        "if ! (( X > 1 )) || ((Y)); then\n S=b.py\nfi",
+        "if [ 1 ]; then T=1; elif ((X)); then S=b.py; fi",
+        "while (( X < 1 ))\ndo S=b.py\ndone",
+        "for (( I = 0; I < X; I++ )); do S=b.py; done",
+        "for ((;;)) do S=b.py; done",
+        "if ((X)) then S=b.py; fi",
+        "if (cd x; ls y); then S=b.py; fi",
+        "until ( ls x ); do S=b.py; done",
+        "if ((X)); then if ((Y)); then T=1; fi; S=b.py; fi",
         "test -f x && T=1 && S=b.py",
         "grep -q x y || S=b.py",
         "[ -f x ] && { T=1; { true; }; S=b.py; }",
@@ -696,6 +720,7 @@ def test_what_is_set_under_a_condition_is_not_known(line: str) -> None:
     "line",
     [
         "read -r -p 'which? ' T S < x", "mapfile -t S < x", "printf -v S %s b.py", "((S+=1))", "(( ++S, T=2 ))",
+        "for ((S = 0; S < 2; S++)); do true; done", "if x; then ((S = 1)); fi", "if ((S = 1)); then true; fi",
         "let S=3", "S[1]=b.py", "S=$(ls)", "for S in b.py; do true; done", "declare -i S=1; S+=1",
         "while read S; do true; done < x",
     ],
@@ -717,7 +742,7 @@ FOUND = [
     ("NP=4; while ((NP*=2, 0)); do :; done\n%", {"np": 4, "doubt": "NP"}),
     ("NP=4; until (cd /x); do NP=8; done\n%", {"np": 4, "doubt": "NP"}),
     ("NP=4; for ((i=0;i<3;i++)); do NP=$((NP*2)); export SEED=7; done\n%",
-     {"np": 4, "doubt": "i, NP, SEED"}),
+     {"np": 4, "doubt": "NP, SEED"}),
     ("if (cd /x && make); then cd /y; fi\n@", {"doubt": ""}),
     ("f() { if ((X)); then export A=1; fi; @; }\nf", {"doubt": "A"}),
     # Values at the line that uses them.
@@ -744,6 +769,7 @@ FOUND = [
     ("export P=1; [ -f x ] && P=2; @", {"env": {"P": "1"}, "doubt": "$P: ambiguous: line 5 sets it under a condition"}),
     ("export P=1; for i in 1 2; do P=3; done; @",
      {"env": {"P": "1"}, "doubt": "$P: ambiguous: it depends on the `for` of line 5"}),
+    ("export P=1; for P in 2 3; do ls; done; @", {"doubt": "P: ambiguous: it depends on the `for` of line 5"}),
     ("export P=/a; export P=$P:$X; @", {"activate": "export P=/a && export P=$P:$X"}),
     ("PATH=/o:$PATH; @", {"activate": "export PATH=/o:$PATH"}),
     ("set -a; P=1; set +a; Q=1; @", {"env": {"P": "1"}}),
@@ -889,7 +915,18 @@ def test_unreadable_launcher_start_has_a_cure(text: str, cure: str) -> None:
     assert cure in str(raised.value)
 
 
-@pytest.mark.parametrize("line", ["cd /w && S=b.py", "mkdir -p x && { T=1; S=b.py; }", "[ -f x ] || exit 1\nS=b.py"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cd /w && S=b.py",
+        "mkdir -p x && { T=1; S=b.py; }",
+        "[ -f x ] || exit 1\nS=b.py",
+        "[[ ( $X ) ]]; S=b.py",
+        "[[ $X =~ ^(a|b)$ ]]\nS=b.py",
+        "echo [[ a; (cd x); S=b.py",
+        "[[ $X && ( $Y ) ]] && T=1; S=b.py",
+    ],
+)
 def test_what_is_set_behind_a_step_is_known(line: str) -> None:
     profile, _ = taken(f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n", hosts=("n1", "n2"))
     assert profile.job.script == "b.py"
@@ -954,6 +991,13 @@ def test_what_fabrics_command_sets_is_set() -> None:
          "torchrun --nproc_per_node 8 recipe.py --config config.yaml"),
         ("srun python -m torchtune._cli.tune run r --config c.yaml", "write: python recipe.py --config c.yaml"),
         ("colossalai run --nproc_per_node 8 -m x", "Write torchrun --nproc-per-node N SCRIPT"),
+        ("python mason.py --gpus 8 -- accelerate launch --num_processes 64 a.py", "Write only the launcher's command"),
+        ("uv run submit.py --nodes 2 torchrun --nproc_per_node 8 a.py", "Write only the launcher's command"),
+        ("./submit.py torchrun --nproc_per_node 8 a.py", "Write only the launcher's command"),
+        ("debugpy-run -m torch.distributed.run -p 5678 -- --nproc_per_node 8 a.py", "Write only the launcher's"),
+        ("python -m debugpy --listen 1 -m torch.distributed.launch a.py", "Write only the launcher's command"),
+        ("srun python submit.py -- torchrun a.py", "Write only the launcher's command"),
+        ("screen -dmS x torchrun a.py", "Write only the launcher's command"),
     ],
 )  # fmt: skip
 def test_programs_that_start_their_own_ranks_have_a_cure(line: str, cure: str) -> None:
@@ -1447,6 +1491,17 @@ GUESSES = [
     ("#SBATCH -N2 --gres=gpu:8\naccelerate launch --config_file x.yaml a.py", "num_processes: 8 is a guess"),
     ("#SBATCH -N2 --gres=gpu:8\ndeepspeed --hostfile=h a.py", "num_processes: 8 is a guess"),
     ("#SBATCH -N2 --gres=gpu:8\nmpirun python a.py", "num_processes: 8 is a guess"),
+    ("#SBATCH -N2\ndeepspeed --include=$H:$R a.py", "num_processes: auto is a guess"),
+    ("#SBATCH -N2\nN=1\nif x; then N=8; fi\ntorchrun --nproc_per_node $N a.py", "num_processes: 1 is a guess"),
+    ("#SBATCH -N2\nN=8\n[ x ] && N=1\nsrun torchrun --nproc_per_node=$N a.py", "num_processes: 8 is a guess"),
+    ("#SBATCH -N2\nT=8\n(( X )) && T=2\nsrun -n $T python a.py", "num_processes: 4 is a guess"),
+    ("N=2\nwhile x; do N=4; done\nP=$((N * 4))\naccelerate launch --num_machines $N --num_processes 8 a.py",
+     "the number of hosts (2 is a guess)"),
+    ("#SBATCH -N2 --gres=gpu:4\npython a.py", "num_processes: 4 is a guess"),
+    ("#SBATCH -N2 --ntasks=2 --gpus-per-node=2\npython -u a.py", "num_processes: 2 is a guess"),
+    ("#SBATCH -N2 --gpus=4\nenv X=1 python a.py", "num_processes: 2 is a guess"),
+    ("#SBATCH -N2\ndeepspeed --include $HOST_AND_RANK a.py", "num_processes: auto is a guess"),
+    ("#SBATCH -N2 --gres=gpu:8\ndeepspeed -i n1:$R@n2:$R a.py", "num_processes: 8 is a guess"),
     ("#SBATCH -N2 --gres=gpu:8\nsrun -n $K python a.py", "num_processes: 8 is a guess"),
     ("#SBATCH -N2 --ntasks-per-gpu=1\nsrun python a.py", "num_processes: 1 is a guess"),
     ("accelerate launch --config_file x.yaml --num_processes 4 a.py", "the number of hosts (1 is a guess)"),
@@ -1461,7 +1516,12 @@ GUESSES = [
     ("#SBATCH -N2\nN=$(nvidia-smi --list-gpus | wc -l)\ntorchrun --nproc_per_node=$N a.py", ""),
     ("#SBATCH -N2\ntorchrun --nproc_per_node ${N:-4} a.py --lr $LR", ""),
     ("#SBATCH -N2\ntorchrun a.py", ""),
+    ("#SBATCH -N2\ndeepspeed --include $A:0,1@$B:0,1 a.py", ""),
     ("#SBATCH -N2 --gpus=4\nsrun python a.py", ""),
+    ("#SBATCH -N1 --gres=gpu:1\npython a.py", ""),
+    ("#SBATCH -N2\nif x; then N=8; fi\nN=4\ntorchrun --nproc_per_node $N a.py", ""),
+    ("#SBATCH -N2\nN=${1:-4}\ntorchrun --nproc_per_node $N a.py", ""),
+    ("#SBATCH -N1 --gres=gpu:4\npython a.py --num-gpus 4", ""),
     ("#SBATCH --gpus=1\nsrun python a.py", ""),
     ("#SBATCH -N2\naccelerate launch a.py", ""),
     ("#SBATCH -N2\naccelerate launch --config_file x.yaml --num_processes 4 a.py", ""),

@@ -212,9 +212,9 @@ class AccelerateReader:
     def _rank(self) -> None:
         draft = self._draft
         place, rank = self._scalar("machine_rank")
-        if "machine_rank" not in self._root.entries:
-            return
-        if not (rank.isascii() and rank.isdigit() and len(rank) < 6):
+        if not rank:
+            draft.dropped(place.line, "machine_rank", "empty")
+        elif not (rank.isascii() and rank.isdigit() and len(rank) < 6):
             draft.wrong(place.line, place.column, f"machine_rank: {shown(rank)}", "expected a whole number from 0")
         elif draft.wanted and int(rank) >= draft.wanted:
             expected = f"expected 0 to {draft.wanted - 1}, with num_machines: {draft.wanted}"
@@ -260,14 +260,15 @@ class AccelerateReader:
         if key in SECTIONS or key in ("fp8_config", "megatron_lm_config"):
             self._section(line, key, node)
             return
-        text = node.text if isinstance(node, ScalarNode) else ""
+        text = node.text if isinstance(node, ScalarNode) and not node.is_null else ""
         if key in ("mixed_precision", "fp16"):
             self._precision(line, key, text)
         elif key == "dynamo_backend":  # now a key of dynamo_config
             self._section(line, "dynamo_config", MappingNode(node.place, {key: (node.place, node)}))
         elif key == "gpu_ids":
             items = node.items if isinstance(node, SequenceNode) else (node,)
-            self._gpus(line, ",".join(one.text for one in items if isinstance(one, ScalarNode)))
+            given = (one.text for one in items if isinstance(one, ScalarNode) and not one.is_null)
+            self._gpus(line, ",".join(given))
         elif key in ("debug", "enable_cpu_affinity"):
             name, value = (DEBUG, "true") if key == "debug" else (CPU_AFFINITY, "1")
             if text.lower() == "true":

@@ -494,6 +494,8 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
 
 _SPAWNS = re.compile(r"(?:^| )(--num-gpus[ =](?:[2-9]|\d\d)|--multiprocessing-distributed)(?= |$)")
 """Arguments of scripts that start their own processes: those of detectron2 and PyTorch's ImageNet example."""
+_REFERENCE = re.compile(r"\$\{[^}]*\}")
+"""A variable in an option, as the profile writes it."""
 _TOTALS = ("accelerate --num-processes", "mpirun -np")
 _NAME_HOSTS = {"accelerate": ("--config-file",), "deepspeed": ("--hostfile", "-H"), "torchrun": ("--hostfile",)}
 """Launcher → its options for files that may set the number of hosts; colossalai's is among those of torchrun."""
@@ -510,7 +512,10 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
         return ("mpirun -np", text) if text else ("mpirun", str(numbers.tasks or ""))
     name = {"accelerate": "--num-processes", "deepspeed": "--num-gpus"}.get(launcher, "--nproc-per-node")
     included = options.get("--include", options.get("-i", "")) if launcher == "deepspeed" else ""
-    listed = {part.count(",") + 1 if ":" in part else 0 for part in included.split("@")}
+    slots = [part.partition(":")[2] for part in _REFERENCE.sub("$", included).split("@")]
+    listed = {part.count(",") + 1 if part else 0 for part in slots}
+    if "$" in "".join(slots) or _REFERENCE.fullmatch(included):
+        return f"{launcher} --include", included
     if len(listed) == 1 and 0 not in listed:
         return f"{launcher} --include", str(*listed)
     # Words that only the shell can expand, and files that are not read here, may set it.
@@ -589,7 +594,9 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
             draft.unread = Unread(command.line, shown(" ".join((command.value, *command.args))))
         draft.num_processes = gpus
         what = f"one task on each host, with {gpus} GPUs → {gpus}, one per GPU; write 1 if one process uses all"
-        draft.ambiguous(command.line if command else 0, "num_processes", what)
+        plain = command and not command.srun
+        note = partial(draft.guess, "processes") if plain else draft.ambiguous
+        note(command.line if command else 0, "num_processes", what)
 
 
 def _srun_tasks(command: JobLine, numbers: _Numbers, draft: Translation) -> int | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from disttui.runner.hosts.discovery import flaw_of
 from disttui.runner.planning.interop import from_accelerate, front_ends
@@ -130,6 +130,10 @@ _SHORT = re.compile(r"\A--(?:(nproc).*|nnode)\Z", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(?:=.*)?", re.DOTALL)
 _IN_PLACE = {"xargs": _WORDS_READ, **dict.fromkeys(("ssh", "pdsh", "clush", "parallel"), _ELSEWHERE)}
 """Program → why it is not translated if it starts a launcher, and what to write instead."""
+_PASSED_ON = (
+    "it gets the command of a launcher as its arguments",
+    "Write only the launcher's command there.",
+)
 _NAMES_LAUNCHER = re.compile(
     r"(?:^|[\s/])(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|torch\.distributed\.\w+)\s"
 )
@@ -299,8 +303,7 @@ def _program(words: list[str], found: JobLine) -> JobLine | None:
     if base in ("python", "python3") or base.startswith("python3."):
         return _python(first, rest, found)
     if base.endswith(".py"):
-        found.kind, found.value, found.args = "script", first, tuple(rest)
-        return found
+        return _rank("script", words, found)
     return _other(words, found)
 
 
@@ -315,14 +318,32 @@ def _behind(words: list[str], found: JobLine) -> JobLine | None:
     return _program(behind.words, found)
 
 
+def _passes_on(words: Sequence[str]) -> bool:
+    """Whether the arguments of a program are a launcher's command: `submit.py --gpus 8 -- torchrun a.py`."""
+    for at in range(1, len(words) - 1):
+        word, after = words[at : at + 2]
+        plain = words[at - 1][:1] != "-" or words[at - 1] == "--"
+        if (word == "-m" and after in ("torch.distributed.run", "torch.distributed.launch")) or (
+            plain and (_PROGRAMS.get(_base(word)) == "torchrun" or (_base(word), after) == ("accelerate", "launch"))
+        ):
+            return True
+    return False
+
+
 def _other(words: list[str], found: JobLine) -> JobLine | None:
     """Classify an unknown program: it is a rank, starts ranks in its own way (unread), or is not part of the job."""
     first, rest = words[0], words[1:]
     base = _base(first)
     starts = base in {"srun", *_OTHER_LAUNCHERS} or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
     starts = starts or (base in _WRAPPERS and rest[:1] in (["run"], ["exec"], ["start"]))
+    passes_on = base not in {*_PREPARES, *_WRAPPERS, *_OF_THE_SCRIPT, *_TESTS, *_SETUP, *_IN_PLACE} and _passes_on(
+        words
+    )
+    starts = starts or passes_on
     if starts or only_unknown(first):
         found.kind, found.value = "unread", " ".join(words)
+        if passes_on:
+            found.why, found.cure = _PASSED_ON
         if base in _IN_PLACE and _NAMES_LAUNCHER.search(found.value):
             found.why, found.cure = _IN_PLACE[base]
         return found if starts or found.launcher or found.srun else None
@@ -368,14 +389,22 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
             return _other(rest[1:], found)
         if rest[1] in _PREPARES:
             return None
-        found.kind, found.value, found.args = "module", rest[1], tuple(rest[2:])
-        return found
+        return _rank("module", rest[1:], found)
     if not rest or rest[0].startswith("-"):
         return None
     starts = _PROGRAMS.get(_base(rest[0])) in ("torchrun", "deepspeed") or _base(rest[0]) == "deepy.py"
     if starts or _base(" ".join(rest[:2])) == "accelerate launch":
         return _program(rest, found)  # python $(which torchrun)
-    found.kind, found.value, found.args = "script", rest[0], tuple(rest[1:])
+    return _rank("script", rest, found)
+
+
+def _rank(kind: str, words: Sequence[str], found: JobLine) -> JobLine:
+    """Translate what each rank runs: a script or module, unless it gets another launcher's command."""
+    if _passes_on(words):
+        found.kind, found.value = "unread", " ".join(words)
+        found.why, found.cure = _PASSED_ON
+        return found
+    found.kind, found.value, found.args = kind, words[0], tuple(words[1:])
     return found
 
 
@@ -489,6 +518,15 @@ MPI_EACH = ("npernode", "N", "ppn", "perhost", "map-by", "pernode")
 """Options of mpirun, without dashes, for the number of ranks: in total (MPI_TOTAL) and on each host (MPI_EACH)."""
 _BY_DISTTUI = "disttui sets it"
 _COUNTED_OPTIONS = ("--nproc-per-node", "--num-processes", "--num-gpus")
+_COUNTS = {
+    **dict.fromkeys(("--nnodes", "--num-machines", "--num-nodes", "-N", "--nodes"), "hosts"),
+    **dict.fromkeys(
+        (*_COUNTED_OPTIONS, "-n", "-np", "--np", "--ntasks", "--ntasks-per-node", "-npernode"), "processes"
+    ),
+}
+"""Option of a launcher or srun → the number that it sets."""
+_CONDITIONAL = re.compile(r"it depends on|it is set in the block|line \d+ sets it")
+"""The reason for an unknown value that a condition decides, so that the value before it is a guess."""
 _GPUS_OF_HOST = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 _LAUNCHER_DOES = {
     *("num-machines", "machine-rank", "main-process-ip", "main-process-port", "role", "tee", "log-dir", "redirects"),
@@ -744,8 +782,9 @@ class _Body:
             for command in given:
                 sources = [word.source for word in command.words]
                 if not depth:
-                    begun = sources[1:2] if sources[0] == "function" else sources if command.end == "(" else []
-                    if len(begun) == 1 and begun[0] not in (*_OPENS, *_WITHIN):
+                    brackets = command.end == "(" and sources[0] not in (*_OPENS, *_WITHIN)
+                    begun = sources[1:2] if sources[0] == "function" else sources if brackets else []
+                    if len(begun) == 1:
                         name, line = begun[0], command.line
                         sources = sources[2:]
                         if not sources:
@@ -834,12 +873,7 @@ class _Body:
             self._close_brace(own_shell=command.end in ("|", "&"))
             return
         if first in _OPENS:
-            self._begin_block(command.line, first, [word.source for word in words[1:2]], words[3:])
-            if first in ("if", "while", "until") or (first == "for" and words[1:2] and words[1].source[:2] == "(("):
-                before = len(self._jobs)
-                self._command(replace(command, words=tuple(words[1:])), outer, depth)
-                # A condition may start ranks, but a plain program in it is only a test.
-                self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
+            self._open_block(command, words, outer, depth)
         elif piped or command.end in ("|", "&"):
             kept = self._before()
             begun = self._flow.piped_from if piped else kept.jobs
@@ -851,6 +885,20 @@ class _Body:
             certain = not (self._open or self._flow.braces or command.after or command.inside)
             if certain and (first == "exit" or (first == "exec" and len(words) > 1)):
                 self._flow.ended = command.line
+
+    def _open_block(self, command: SimpleCommand, words: Sequence[Word], outer: JobLine, depth: int) -> None:
+        """Begin the block of `if`, `for` and the like, and translate what stands behind that word."""
+        first = words[0].source
+        counted = len(words) > 1 and words[1].source.startswith("((")
+        names = self._sets(words[1:2]) if counted else [word.source for word in words[1:2]]
+        self._begin_block(command.line, first, names, words[3:])
+        if first in ("if", "while", "until"):
+            before = len(self._jobs)
+            self._command(replace(command, words=tuple(words[1 : 2 if counted else None])), outer, depth)
+            # A condition may start ranks, but a plain program in it is only a test.
+            self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
+        if counted and words[2:]:  # bash needs no `;` after `))`
+            self._command(replace(command, words=tuple(words[2:])), outer, depth)
 
     def _begin_braces(self, line: int, words: list[Word], *, piped: bool) -> None:
         """Remove leading keywords such as `then`, `do` and `{` from a command, and begin the block of each `{`."""
@@ -992,11 +1040,12 @@ class _Body:
             self._block = (line, first, [])
         self._open.append(_OPENS[first])
         self._hosts = None
-        for name in names if first in ("for", "select") and names[0][:2] != "((" else ():
+        for name in names if first in ("for", "select") else ():
             listed = [field for word in words for field in self._variables.fields(word)]
             known = listed and not any(flaw_of(one) or re.search(r"[][{}*?~]", one) for one in listed)
             self._hosts = (name, listed) if known and len({*listed}) == len(listed) else None
             self._variables.forget(name, f"the `{first}` of line {line} sets it", may_stay=False)
+            self._block[2].extend([name] if self._variables.exports(name) else ())
 
     def _end_block(self, end: int) -> None:
         line, first, names = self._block
@@ -1524,6 +1573,7 @@ class _Body:
             options={name: values.shown(self._counted(name, value)) for name, value in job.options.items()},
             srun={name: values.shown(values.settled(value)) for name, value in job.srun.items()},
         )
+        self._doubt_counts(job)
         if named:
             draft.translated(line, "srun" if job.srun else "command", f"{shown(made.value)} → job.{made.kind}")
         else:
@@ -1552,6 +1602,16 @@ class _Body:
                 draft.ambiguous(line, "job.args", what)
             self._take_python(line, made)
         return made
+
+    def _doubt_counts(self, job: JobLine) -> None:
+        """Note counts whose value is the one before a block or condition, which may change it."""
+        values = self._variables
+        for name, value in (*job.options.items(), *job.srun.items()):
+            for unknown in unknown_names(value) if name in _COUNTS else ():
+                why, usual = values.why.get(unknown, ""), values.defaults.get(unknown)
+                if usual is not None and _CONDITIONAL.match(why):
+                    number: Literal["hosts", "processes"] = "hosts" if _COUNTS[name] == "hosts" else "processes"
+                    self._draft.guess(number, job.line, name.lstrip("-"), f"${unknown}: {why} → {shown(usual)}")
 
     def _counted(self, name: str, value: str) -> str:
         """Return the value of a launcher's option; `gpu` if it counts the GPUs of the host."""

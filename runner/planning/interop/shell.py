@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeVar
 _T = TypeVar("_T")
 
 _SPACE = re.compile(r"(?:[^\S\n]|\\\n)+")
+_SPACE_OF_TEST = re.compile(r"(?:[^\S\n]|\\\n|[()]|\|(?!\|))+")
 _PLAIN = re.compile(r"[^\s\\'\"$`;&|<>()]+")
 _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
@@ -20,8 +21,6 @@ _SLICED = re.compile(r"(?:([@*])|([A-Za-z_]\w*)\[[@*]\]): ?(\d{1,5})(?::(\d{1,5}
 _SUM = re.compile(r"(\w+)(?:([*/+-])(\w+))?")
 _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
 _ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
-_BEFORE_COMMANDS = ("if", "while", "until", "for", "elif", "then", "do", "else", "!", "{")
-"""Keywords that an arithmetic command `((…))` may follow."""
 _WHICH = re.compile(r"\s*(?:which|command -v|type -p)\s+([\w.-]+)\s*(?:2>\s*/dev/null\s*)?")
 _GLOB = re.compile(r"[*?\[]")
 _ESCAPED_TEXT = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
@@ -93,6 +92,10 @@ class SimpleCommand:
     """Number of parentheses around it; each starts a subshell."""
 
 
+_BEFORE_COMMANDS = frozenset(("if", "elif", "else", "while", "until", "for", "then", "do", "!", "{"))
+"""Words after which a command begins, or the `((…))` of a `for`."""
+
+
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.at, self._start = text, 0, 0
@@ -106,13 +109,15 @@ class _Scanner:
         self._inside = 0
         self._given: Word | None = None
         """The current command's `<<<` text."""
+        self._space = _SPACE
+        """What separates words; within `[[ ]]` also the brackets and `|`, which group and match there."""
 
     def commands(self) -> Iterator[SimpleCommand]:
         """Yield each simple command. Raises UnreadScriptError."""
         text, words, start, stop, after = self.text, list[Word](), 0, 0, ""
         line, counted, texts = 1, 0, 0
         while self.at <= len(text):
-            if space := _SPACE.match(text, self.at):
+            if space := self._space.match(text, self.at):
                 self.at = space.end()
             char = text[self.at : self.at + 1]
             calculated = self._calculated() if not words or words[-1].source in _BEFORE_COMMANDS else 0
@@ -160,6 +165,8 @@ class _Scanner:
         """Move past the operator that ends a command."""
         self._inside = max(0, self._inside + {"(": 1, ")": -1}.get(end[0] if end else "", 0))
         self._writes = self._given = None
+        if not end or end[0] not in ("&&", "||", "\n"):
+            self._space = _SPACE
         self.at = end.end() if end else self.at + 1
 
     def _line_end(self) -> int:
@@ -225,7 +232,9 @@ class _Scanner:
                 pieces.append(Piece("array", text[begin : self.at - 1]))
             else:
                 break
-        return Word(text[start : self.at], tuple(pieces))
+        if (source := text[start : self.at]) in ("[[", "]]"):
+            self._space = _SPACE_OF_TEST if source == "[[" else _SPACE
+        return Word(source, tuple(pieces))
 
     def _find(self, what: str, at: int) -> int:
         found = self.text.find(what, at)

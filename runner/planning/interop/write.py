@@ -12,7 +12,14 @@ import yaml
 from disttui.runner.errors import InputError
 from disttui.runner.planning.by_hand import folder, interface, outer, shell_command, value, word
 from disttui.runner.planning.interop import from_accelerate as variables
-from disttui.runner.planning.launchers import LAUNCHERS, NUMBERS_OF_OPEN_MPI, RENDEZVOUS_TIMEOUT, Place, target_words
+from disttui.runner.planning.launchers import (
+    LAUNCHERS,
+    NUMBERS_OF_OPEN_MPI,
+    RENDEZVOUS_TIMEOUT,
+    Place,
+    target_words,
+    torchrun_target,
+)
 from disttui.runner.planning.network import LOOPBACK
 from disttui.runner.planning.plan import HostPlan, Plan, host_plan, job_words
 from disttui.runner.profile.fields import is_ip
@@ -132,7 +139,7 @@ def _sbatch(plan: Plan) -> Exported:
     python = [*(outer(word, first) for word in first.around), folder(first.python)]
     # Slurm may have only the name of a node.
     address = """"$(getent ahosts "$MASTER_ADDR" | awk '{print $1; exit}')\""""
-    words = [*python, "-m torch.distributed.run", *options, master, *_words(_job(plan), plan)]
+    words = [*python, "-m torch.distributed.run", *options, master, *_words(torchrun_target(*_target(plan)), plan)]
     inner = f"{_interface(plan, first, address)}exec {' '.join(words)}"
     text = (
         _HEAD
@@ -217,9 +224,13 @@ def _typed(text: str) -> object:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else text
 
 
-def _job(plan: Plan) -> tuple[str, ...]:
+def _target(plan: Plan) -> tuple[str, str, tuple[str, ...]]:
     kind, target, _ = plan.profile.job.target
-    return target_words(kind, BUILTIN if kind == "builtin" else target, plan.job_args)
+    return kind, BUILTIN if kind == "builtin" else target, plan.job_args
+
+
+def _job(plan: Plan) -> tuple[str, ...]:
+    return target_words(*_target(plan))
 
 
 def _words(words: Iterable[str], plan: Plan) -> list[str]:
