@@ -779,6 +779,8 @@ FOUND = [
     ("export P=1; export -n P; @", {"activate": "unset P"}),
     ("export P=1; declare +x P; @", {"activate": "unset P"}),
     ("export P=1; unset P; export P=2; @", {"env": {"P": "2"}}),
+    ("export P=1; unset P; P=2; @", {"activate": "unset P"}),
+    ("export P=1; (unset P); P=2; @", {"env": {"P": "2"}}),
     ("unset CUDA_VISIBLE_DEVICES Q; @", {"activate": "unset Q"}),
     ("Q=1; unset Q; unset -f f; (unset R); @", {}),
     ('export "P=5"; declare -x \'Q=6\'; readonly "R=$P"; @ $R', {"env": {"P": "5", "Q": "6"}, "args": ("5",)}),

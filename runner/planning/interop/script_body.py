@@ -588,8 +588,8 @@ class _Step(NamedTuple):
     """The number of possible jobs before the end of the function that it is local to; None if it is not local."""
     known: Variables | None = None
     """What was known about the variables that it uses; None for the end of the script."""
-    unsets: bool = False
-    """Whether it removes `name` from the environment."""
+    unsets: int | None = None
+    """If it removes `name` from the environment, the number of exports that it undoes."""
     asked: int = 0
     """The line of the condition under which it runs, or 0."""
 
@@ -760,7 +760,7 @@ class _Body:
             self._undo_folder(folders.pop(), _IN_A_SHELL)
         for step in self._steps[before.steps :]:
             self._draft.dropped(step.line, shown(step.name or step.source), _IN_A_SHELL)
-            self._variables.exported[step.name] -= 1
+            self._variables.exported[step.name] += -1 if step.unsets is None else step.unsets
         del self._steps[before.steps :]
 
     def _leave_folders_after(self, place: int) -> None:
@@ -834,8 +834,9 @@ class _Body:
         local = {state.name for state in own}
         for at in range(steps, len(self._steps)):
             if self._steps[at].ends is None and self._steps[at].name in local:
+                own_unset = self._steps[at].unsets
                 self._steps[at] = self._steps[at]._replace(ends=len(self._jobs))
-                self._variables.exported[self._steps[at].name] -= 1
+                self._variables.exported[self._steps[at].name] += -1 if own_unset is None else own_unset
         changed = dict.fromkeys(self._variables.undo(mark)) if asked else {}
         for each in changed.keys() - local:
             self._variables.forget(each, f"line {line} sets it under a condition")
@@ -1121,8 +1122,12 @@ class _Body:
     def _unset(self, line: int, first: str, words: Sequence[Word]) -> None:
         """Translate `unset NAME` and `export -n NAME`, which remove a variable from the environment."""
         known, sources = self._variables, [word.source for word in words]
-        own = known.values.keys() | known.arrays.keys() | known.why.keys()
-        given = [name for name in sources if name.isidentifier() and (known.exported[name] or name not in own)]
+        own = (known.values, known.arrays, known.why)
+        given = [
+            name
+            for name in sources
+            if name.isidentifier() and (known.exported[name] or not any(name in each for each in own))
+        ]
         names = [name for name in given if name not in OWN_VARIABLES and name != "CUDA_VISIBLE_DEVICES"]
         for name in sorted({*given} - {*names}):
             self._draft.dropped(line, f"{first} {name}", _BY_DISTTUI)
@@ -1131,7 +1136,7 @@ class _Body:
         elif self._asked:
             self._draft.ambiguous(line, f"{first} {' '.join(names)}", "it depends on the command before it; dropped")
         elif not self._open:
-            self._steps += [_Step(line, f"unset {name}", name, unsets=True) for name in names]
+            self._steps += [_Step(line, f"unset {name}", name, unsets=known.exported.pop(name, 0)) for name in names]
 
     def _program(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
         line, first, before = command.line, words[0].source, len(self._jobs)
@@ -1454,9 +1459,9 @@ class _Body:
     def _finish_steps(self, best: int | None, place: int, used: set[str], job: JobLine | None) -> None:
         """Translate the steps before the job to its environment and `activate`; `best` is their number if known."""
         setup, last = list[str](), self._variables
-        kept = [step for step in self._steps[:best] if step.ends is None or step.ends > place]
+        counted = [step for step in self._steps[:best] if step.ends is None or step.ends > place]
         by_job = {*job.assigned, *re.findall(r"(?:^|,)(\w+)=", job.srun.get("--export", ""))} if job else set[str]()
-        final = {step.name: step for step in kept if step.name}
+        final = {step.name: step for step in counted if step.name}
         for at, step in enumerate(self._steps):
             self._variables, after = step.known or last, final.get(step.name, step)
             ended = step.ends is not None and step.ends <= place
@@ -1470,7 +1475,7 @@ class _Body:
                 self._draft.ambiguous(step.line, shown(step.name or step.source), what)
             elif step.name in by_job:
                 self._draft.dropped(step.line, shown(step.name), f"line {job.line if job else 0} sets it for the job")
-            elif step.name and not step.unsets:
+            elif step.name and step.unsets is None:
                 setup += self._environment(step, used, job, is_final=after is step)
             elif kept := self._kept(step.line, step.source):
                 setup += kept
