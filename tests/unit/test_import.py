@@ -731,6 +731,132 @@ def test_what_a_command_sets_is_not_known(line: str) -> None:
     assert taken(text, hosts=("n1", "n2"), S="b.py")[0].job.script == "b.py"
 
 
+TORCHRUN = "srun torchrun --nproc-per-node 4 a.py"
+COUNTED = "srun torchrun --nproc-per-node $NP a.py"
+FOUND = [
+    # lines, then what the profile has: environment, activate, args, workdir, processes per host
+    ("NP=4; if (( SLURM_NNODES > 4 )); then NP=8; fi\n%", {"np": 4, "doubt": "NP"}),
+    ("NP=4; if (grep -q x y); then NP=8; fi\n%", {"np": 4, "doubt": "NP"}),
+    ("NP=4; if ! (grep -q x y); then NP=8; fi\n%", {"np": 4, "doubt": "NP"}),
+    ("NP=4; while ((NP<8)); do NP=8; done\n%", {"np": 4, "doubt": "NP"}),
+    ("NP=4; while ((NP*=2, 0)); do :; done\n%", {"np": 4, "doubt": "NP"}),
+    ("NP=4; until (cd /x); do NP=8; done\n%", {"np": 4, "doubt": "NP"}),
+    ("NP=4; for ((i=0;i<3;i++)); do NP=$((NP*2)); export SEED=7; done\n%",
+     {"np": 4, "doubt": "NP, SEED"}),
+    ("if (cd /x && make); then cd /y; fi\n@", {"doubt": ""}),
+    ("f() { if ((X)); then export A=1; fi; @; }\nf", {"doubt": "A"}),
+    # Values at the line that uses them.
+    ("V=1; module load c/$V; V=2; module load g/$V; @",
+     {"activate": "V=1 && module load c/$V && V=2 && module load g/$V"}),
+    ("D=/e; source $D/activate; @; D=/r", {"activate": "D=/e && source $D/activate"}),
+    ("f() { local V=1; module load c/$V; }; f; @", {"activate": "V=1 && module load c/$V"}),
+    ("f() { local t; read -r t <x; export A=$t; }; f; @",
+     {"env": {"A": "given"}, "doubt": "$t: ambiguous: line 5 sets it"}),
+    ("f() { local t; read -r t <x; @ $t; }; f", {"args": ("given",), "doubt": "$t: ambiguous: line 5 sets it"}),
+    ("f() { local t=$1; @ $t; }; f", {"args": ("given",), "doubt": "$t: ambiguous: it is an argument of the script"}),
+    ("export A=1; A=2 @", {"env": {"A": "2"}}),
+    ("A=1; A=2 B=\"$A\" @ $A", {"env": {"A": "2", "B": "2"}, "args": ("1",)}),
+    ("A='x y'; B=$A @", {"env": {"B": "x y"}}),
+    ("A=1; A=3 bash -c 'B=$A; @ $B'", {"args": ("3",), "env": {"A": "3"}}),
+    # Variables that are exported already.
+    ("export P=/a; P=$P:/b; @", {"env": {"P": "/a:/b"}}),
+    ("export P=1; P=8; @; P=9", {"env": {"P": "8"}}),
+    ("export P; P=1; @", {"env": {"P": "1"}}),
+    ("export P=1; f() { P=2; }; f; @", {"env": {"P": "2"}}),
+    ("export P=1; P+=2; @", {"env": {"P": "12"}}),
+    ("export P=1; P=$(date); @", {"doubt": "P: ambiguous: it is computed when the job starts; dropped"}),
+    ("export P=1; read P <x; @", {"doubt": "P: ambiguous: line 5 sets it; dropped"}),
+    ("export P=1; [ -f x ] && P=2; @", {"env": {"P": "1"}, "doubt": "$P: ambiguous: line 5 sets it under a condition"}),
+    ("export P=1; for i in 1 2; do P=3; done; @",
+     {"env": {"P": "1"}, "doubt": "$P: ambiguous: it depends on the `for` of line 5"}),
+    ("export P=1; for P in 2 3; do ls; done; @", {"doubt": "P: ambiguous: it depends on the `for` of line 5"}),
+    ("export P=/a; export P=$P:$X; @", {"activate": "export P=/a && export P=$P:$X"}),
+    ("PATH=/o:$PATH; @", {"activate": "export PATH=/o:$PATH"}),
+    ("set -a; P=1; set +a; Q=1; @", {"env": {"P": "1"}}),
+    ("set -euo pipefail -o allexport; P=1; @", {"env": {"P": "1"}}),
+    ("set -a; source .env; set +a; @", {"activate": "{ set -a; source .env; set +a; }"}),
+    ("export P=1; unset P; @", {"activate": "unset P"}),
+    ("export P=1; export -n P; @", {"activate": "unset P"}),
+    ("export P=1; declare +x P; @", {"activate": "unset P"}),
+    ("export P=1; unset P; export P=2; @", {"env": {"P": "2"}}),
+    ("export P=1; unset P; P=2; @", {"activate": "unset P"}),
+    ("export P=1; (unset P); P=2; @", {"env": {"P": "2"}}),
+    ("unset CUDA_VISIBLE_DEVICES Q; @", {"activate": "unset Q"}),
+    ("Q=1; unset Q; unset -f f; (unset R); @", {}),
+    ('export "P=5"; declare -x \'Q=6\'; readonly "R=$P"; @ $R', {"env": {"P": "5", "Q": "6"}, "args": ("5",)}),
+    # Functions and shells whose output is piped.
+    ('main() { cd /p; export X=1; @; }; main "$@" 2>&1 | tee log', {"workdir": "/p", "env": {"X": "1"}}),
+    ('srun bash -c "cd /p && torchrun --nproc-per-node 4 a.py" | tee log', {"workdir": "/p"}),
+    ('eval "cd /p && @" | tee log', {"workdir": "/p"}),
+    # Commands of `activate`.
+    ("conda activate a; conda activate b; conda activate a; @",
+     {"activate": "conda activate a && conda activate b && conda activate a"}),
+    ("module purge; module load 1; module purge; module purge; module load 2; @",
+     {"activate": "module purge && module load 1 && module purge && module load 2"}),
+    ("source a || source b; @", {"activate": "{ source a || source b; }"}),
+    ("source a || source b || true; @", {"activate": "{ { source a || source b; } || true; }"}),
+    ("module load a 2>/dev/null || :; @", {"activate": "{ module load a 2>/dev/null || :; }"}),
+    ("module load a || exit 1; @", {"activate": "module load a"}),
+    ("[ -f a ] && source a; @", {"activate": "{ ! [ -f a ] || source a; }"}),
+    ("[ -f a ] && source a || source b; @", {"activate": "{ [ -f a ] && source a || source b; }"}),
+    ("[ -f a ] && [ -f b ] && source a; @", {"doubt": "source a: ambiguous: it depends on a condition"}),
+    ("[[ -f a || -f b ]] && source a; @", {"doubt": "source a: ambiguous: it depends on a condition"}),
+    ("[ -f a ] || source a; @", {"doubt": "source a: ambiguous: it depends on a condition"}),
+    ("which a > /dev/null && source a; @", {"activate": "{ ! which a > /dev/null || source a; }"}),
+    ("f() { module load a; export B=1; }; [ -f x ] && f; @", {"doubt": "module load a: ambiguous: it depends on a"}),
+    ("f() { module load a; @; }; [ -f x ] && f", {"activate": "module load a"}),
+    ("function f { module load a; @; }; f", {"activate": "module load a"}),
+    # Words.
+    ("@ $'a\\tb' $\"c\" $'it\\'s' $'\\u00e9\\x41\\101\\q' \"$'x'\"", {"args": ("a\tb", "c", "it's", "éAA\\q", "$'x'")}),
+    ("@ $'\\0'", {"args": ("given",)}),
+    ("@ $'\\ue000'", {"args": ("given",)}),
+    ("@ $((010)) $((0)) $((010+1)) $((08)) $((20000+RANDOM%1000)) $(date)", {"args": ("8", "0", "9", *["given"] * 3)}),
+    ("@ d/{a,b} '{a,b}'", {"args": ("d/{a,b}", "{a,b}"), "doubt": "d/{a,b}: ambiguous: not expanded"}),
+    ("@ d/*.bin '*'", {"args": ("d/*.bin", "*"), "doubt": "d/*.bin: ambiguous: not expanded"}),
+    ("@ d{0..3}.tar +a=[1]", {"args": ("d{0..3}.tar", "+a=[1]"), "doubt": "d{0..3}.tar: ambiguous: not expanded"}),
+    ('A=(\n --lr 1 # isn\'t low\n -b # good :)\n c#d\n)\n@ ${A[*]}', {"args": ("--lr", "1", "-b", "c#d")}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "found"), FOUND, ids=[lines for lines, _ in FOUND])
+def test_a_job_gets_what_the_shell_would_give(lines: str, found: dict[str, object]) -> None:
+    imported = read_foreign(f"{TWO}{lines.replace('%', COUNTED).replace('@', TORCHRUN)}\n", "file", hosts=["n1", "n2"])
+    names = {name for name in re.findall(r"\$\{var:(\w+)", imported.text) if f"var:{name}=" not in imported.text}
+    profile = parse(imported.text, "imported.yaml", [f"var.{name}=given" for name in names])
+    assert len(names) == str(profile.job).count("given")
+    made = (profile.job.env, profile.activate, profile.job.args, profile.job.workdir, profile.hosts[0].num_processes)
+    expected = {"env": {}, "activate": "", "args": (), "workdir": "~", "np": 4} | found
+    assert made == tuple(expected[key] for key in ("env", "activate", "args", "workdir", "np"))
+    doubt = found.get("doubt")
+    assert doubt is None or f"may set {doubt}" in notes(imported) or f"{doubt}" in notes(imported)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("srun -N1 -n1 python b.py | tee b.log; @", "tee: dropped: it is not the output of the job"),
+        ("python b.py > b.log; @", "> b.log: dropped: it is not the output of the job"),
+        ("{ date; hostname; } | tee x; @", "tee: ambiguous: x: only this script writes it"),
+        ("@; { date; python b.py; } | tee x", "tee: dropped: it is not the output of the job"),
+        ("{ date; @; } | tee x", "tee: dropped: disttui keeps the output of every rank"),
+        ("V=1; module load a/$V; @", "V: dropped: inserted where it is used"),
+        ("A=1\nexport A; @", "A: dropped: inserted where it is used"),
+        ("declare -x P=1; P=2; @", "P: dropped: line 5 sets or unsets it again"),
+        ("export P=1; P=2 @", "P: dropped: line 5 sets it for the job"),
+        ("[ -d v ] && unset Q; @", "unset Q: ambiguous: it depends on the command before it"),
+        ("[ -f a ] && source a; @", "[: dropped: it is the condition of the next command"),
+    ],
+)
+def test_the_reason_for_what_is_dropped_is_true(line: str, what: str) -> None:
+    said = taken(f"{TWO}{line.replace('@', TORCHRUN)}\n", hosts=("n1", "n2"))[1]
+    assert what in said
+
+
+@pytest.mark.parametrize("line", ["X=" + "$(echo " * 400 + "a" + ")" * 400, "if " * 3000 + "true"])
+def test_a_deeply_nested_script_is_refused(line: str) -> None:
+    assert "file: the script is nested too deeply" in refused(f"{TWO}{line}\n{TORCHRUN}\n")
+
+
 def test_a_function_that_a_condition_defines_is_named() -> None:
     text = f"{TWO}if x; then\nf() {{ torchrun a.py; }}\nelse\nf() {{ torchrun b.py; }}\nfi\nf\n"
     assert "10: f: ambiguous: read as line 8 defines it, in the block of line 5" in taken(text, hosts=("n1", "n2"))[1]
@@ -739,7 +865,9 @@ def test_a_function_that_a_condition_defines_is_named() -> None:
 def test_brackets_and_functions_without_end_stay_cheap() -> None:
     times = 3_000
     for text in ("((" * times, "(S=1)\n" * times, "((S++))\n" * times, "f() { S=1 f; }\n" * times + "f\n",
-                 "{ S=1; } | cat\n" * times, "{ S=1; " * times, "{ cd /x; export A=1; " * times + "} | cat;" * times,
+                 "{ S=1; } | cat\n" * times, "{ S=1; " * times, "export S=1\n" * times,
+                 "export A\nunset A\n" * times, "source a || " * times, "if ((a)); " * times,
+                 "{ cd /x; export A=1; " * times + "} | cat;" * times,
                  "S=1 f\n" * times, "((a);" + "(a);" * times, "alias a='" + "x " * times + "'\n" + "a\n" * times,
                  "(" * times + "S=1" + ")" * times, "f() { local S=1; }\n" + "f\n" * times):  # fmt: skip
         with counted() as calls, suppress(InputError):

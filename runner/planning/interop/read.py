@@ -178,7 +178,11 @@ def read_foreign(
     if found == "hostfile":
         read(text, draft)
     elif found == "sbatch":
-        from_sbatch.read(without_marks(text), draft, len(hosts))
+        try:
+            from_sbatch.read(without_marks(text), draft, len(hosts))
+        except RecursionError:
+            what = "the script is nested too deeply to be read"
+            raise InputError(what, "Write nested $(…), `if` and similar into variables.", place=source) from None
     elif found == "accelerate":
         from_accelerate.AccelerateReader(_mapping(text, draft), draft, len(hosts)).read()
     else:

@@ -163,6 +163,10 @@ class JobLine:
     line: int = 0
     names: frozenset[str] = frozenset()
     """The variables in its words."""
+    variables: Variables | None = None
+    """What was known about the variables that it uses."""
+    expanded: tuple[str, ...] = ()
+    """Its words that a shell replaces by names of files or by several words, such as `*.bin` and `{a,b}`."""
     python: str = ""
     program: str = ""
     """The launcher's path, if it is given with its folder."""
@@ -476,6 +480,18 @@ def _take_variable(option: str, value: str, rest: list[str], found: JobLine, opt
         found.assigned[name] = stored
 
 
+def _unquoted_name(word: Word) -> Word:
+    """Rewrite `"NAME=value"` as `NAME="value"`."""
+    if not (found := re.match(r"(['\"])([A-Za-z_]\w*\+?=)", word.source)):
+        return word
+    return Word(f"{found[2]}{found[1]}{word.source[found.end() :]}", word.pieces[found[1] == '"' :])
+
+
+def _expands(word: Word) -> bool:
+    """Whether a shell replaces a word by names of files or by several words."""
+    return any(piece.kind == "text" and not piece.quoted and _EXPANDS.search(piece.text) for piece in word.pieces)
+
+
 def _is_script(word: str) -> bool:
     return word.endswith(".py") or word in ("-m", "--module")
 
@@ -530,6 +546,9 @@ _LAUNCHER_DOES = {
 _READ_WHOLE = re.compile(r"(?:IFS=\S* )?read (?:-r )?-r?d *(?:''|\"\") (?:-r )?(\w+)\b.*", re.DOTALL)
 _SETS = re.compile(r"([A-Za-z_]\w*)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
 """The variables that an arithmetic expression sets."""
+_EXPORTS_ALL = re.compile(r"set (?:(?!--)\S+ )*?([-+])(?:[b-zA-Z]*a\w*|[a-zA-Z]*o allexport)(?: |$)")
+"""A command that begins or ends the export of every variable."""
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _READS = {"read": "adinNptu", "mapfile": "CcdnOsu", "readarray": "CcdnOsu"}
 """Command that reads input into variables → its options that take a value."""
 _PLAIN_XARGS = re.compile(r"-[rtx]+|--no-run-if-empty|--verbose|--exit")
@@ -544,6 +563,14 @@ _DEVICE = re.compile(r"/dev/(?!shm/)")
 _READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<")
 """A shell that reads its script from standard input."""
 _MOST_NESTED = 5
+_EXPANDS = re.compile(r"[*?]|\{[^{}]*(?:,|\.\.)[^{}]*\}")
+"""A pattern of file names, or a list in braces."""
+_FUNCTION_HEAD = re.compile(r"^(?:function\s+\S+\s+)?(?:[{!]\s+)+")
+"""What may be before a command in its own source."""
+_TEST = re.compile(r"\[ .* \]|\[\[ .* \]\]|(?:test|command -v|which|type|grep) .*", re.DOTALL)
+"""A whole command that tests something."""
+_USES = re.compile(r"\$\{?(\w+|[@*])")
+"""The variables in shell text."""
 _KINDS = ("module", "script")
 """Kinds of jobs that are certainly a training."""
 _TRAINS = re.compile(r"train|fine_?tun", re.IGNORECASE)
@@ -559,6 +586,12 @@ class _Step(NamedTuple):
     value: str = ""
     ends: int | None = None
     """The number of possible jobs before the end of the function that it is local to; None if it is not local."""
+    known: Variables | None = None
+    """What was known about the variables that it uses; None for the end of the script."""
+    unsets: int | None = None
+    """If it removes `name` from the environment, the number of exports that it undoes."""
+    asked: int = 0
+    """The line of the condition under which it runs, or 0."""
 
 
 def take_export(line: int, value: str, draft: Translation) -> None:
@@ -615,6 +648,15 @@ class _Flow:
     """Whether it reads from a pipe, and so runs in a subshell."""
     piped_from: int | None = None
     """The number of possible jobs before the plain commands that are piped into it; None if unknown."""
+    tried: int = -1
+    """The number of steps up to the one that is the command before `||`; -1 if that is not a step."""
+    tested: str = ""
+    """This command, if it is a test whose `&&` the next one follows, or ""."""
+    condition: str = ""
+    """The test that this command depends on, or ""."""
+    outputs: list[tuple[int, int, int]] = field(default_factory=list)
+    """For each output that is written to a file: the index of its note, and the range of possible jobs that print it.
+    """
     folders: list[_Folder] = field(default_factory=list)
     braces: list[tuple[_Before, bool]] = field(default_factory=list)
     """For each open `{`: the state before it, and whether it reads from a pipe."""
@@ -626,6 +668,13 @@ class _Flow:
     """The folder stack of `pushd` and `popd`."""
     doubt: Unread | None = None
     """A command whose program is unknown: it may be the job."""
+
+    def follow(self, command: SimpleCommand) -> None:
+        """Update `tried`, `condition` and `tested` for a command."""
+        self.tried = self.tried if command.after == "||" else -1
+        self.condition = self.tested if command.after == "&&" else ""
+        alone = command.end == "&&" and not (command.after or command.inside)
+        self.tested = command.source if alone and _TEST.fullmatch(command.source) else ""
 
 
 class _Body:
@@ -689,6 +738,7 @@ class _Body:
                 self._leave_shell(kept)
                 kept = None
             self._command(command, outer, depth)
+            self._flow.piped = command.end == "|"
         if kept is not None:
             self._leave_shell(kept)
 
@@ -710,6 +760,7 @@ class _Body:
             self._undo_folder(folders.pop(), _IN_A_SHELL)
         for step in self._steps[before.steps :]:
             self._draft.dropped(step.line, shown(step.name or step.source), _IN_A_SHELL)
+            self._variables.exported[step.name] += -1 if step.unsets is None else step.unsets
         del self._steps[before.steps :]
 
     def _leave_folders_after(self, place: int) -> None:
@@ -783,13 +834,17 @@ class _Body:
         local = {state.name for state in own}
         for at in range(steps, len(self._steps)):
             if self._steps[at].ends is None and self._steps[at].name in local:
+                own_unset = self._steps[at].unsets
                 self._steps[at] = self._steps[at]._replace(ends=len(self._jobs))
+                self._variables.exported[self._steps[at].name] += -1 if own_unset is None else own_unset
         changed = dict.fromkeys(self._variables.undo(mark)) if asked else {}
         for each in changed.keys() - local:
             self._variables.forget(each, f"line {line} sets it under a condition")
         self._arguments = before
         self._variables.give(before)
         self._called[name] = len(self._jobs) > jobs
+        if asked and not self._called[name]:
+            self._steps[steps:] = [step._replace(asked=line) for step in self._steps[steps:]]
         if chained:
             self._flow.ended = 0
 
@@ -798,12 +853,13 @@ class _Body:
             self._skip(command)
             return
         self._input, self._printed = self._printed, None
-        piped, self._flow.piped = self._flow.piped, command.end == "|"
+        piped, self._flow.piped = self._flow.piped, False
         self._flow.piped_from = self._flow.piped_from if piped else None
         words = list(command.words)
         self._flow.chained = bool(command.after)
         self._asked = command.after == "||" or (command.after == "&&" and self._asks)
         tests = any(word.source in _TESTS or word.source.startswith("((") for word in words[:2])
+        self._flow.follow(command)
         self._asks = self._asked or command.end == ")" or tests
         self._begin_braces(command.line, words, piped=piped)
         if not words:
@@ -867,6 +923,7 @@ class _Body:
         if not self._flow.braces:
             return
         before, piped = self._flow.braces.pop()
+        self._flow.piped_from = before.jobs
         if own_shell or piped:
             self._leave_shell(before)
         else:
@@ -875,12 +932,13 @@ class _Body:
     def _run(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
         """Translate a command that does not open or close a block: assignments, a builtin, a function or a program."""
         assignments = []
-        while words and re.match(r"[A-Za-z_]\w*\+?=", words[0].source):
+        while words and _ASSIGNMENT.match(words[0].source):
             assignments.append(words.pop(0))
         first = words[0].source if words else ""
         if not words:
             for word in assignments:
-                self._assign(command.line, word)
+                exported = self._variables.exports(re.split(r"\+?=", word.source)[0])
+                (self._export if exported else self._assign)(command.line, word)
         elif first in ("export", "declare", "typeset", "readonly", "local"):
             self._declare(command.line, first, words[1:])
         elif first in self._functions:
@@ -897,6 +955,8 @@ class _Body:
         else:
             for name in self._sets(words):
                 self._forget(command.line, name)
+            if first == "set" and (switch := _EXPORTS_ALL.match(" ".join(word.source for word in words))):
+                self._variables.exports_all = switch[1] == "-"
             if first == "shift" or [word.source for word in words[:2]] == ["set", "--"]:
                 self._set_arguments(words)
             self._program(command, words, outer, depth)
@@ -921,16 +981,19 @@ class _Body:
         if any(re.fullmatch(r"-\w*f\w*", word.source) for word in words):
             self._draft.dropped(line, first, "functions are read where they are called")
             return
-        exports = first == "export" or any(re.match(r"-\w*x", word.source) for word in words)
-        exported = {step.name for step in self._steps if step.ends is None}
-        for word in words:
+        options = [word.source for word in words if word.source[:1] in ("-", "+")]
+        exports = first == "export" or any(re.match(r"-\w*x", option) for option in options)
+        if any(re.match(r"-\w*n" if first == "export" else r"\+\w*x", option) for option in options):
+            self._unset(line, first, words)
+            return
+        for word in map(_unquoted_name, words):
             self._integers.update(re.findall(r"^\w+", word.source) if is_integer else ())
             if word.source[:1] in ("-", "+"):
                 continue
             if not re.match(r"[A-Za-z_]\w*(?:\+?=|$)", word.source):
                 what = "its value is unknown; dropped: set it in job.env"
                 self._draft.ambiguous(line, shown(f"{first} {word.source}"), what)
-            elif exports or re.split(r"\+?=", word.source)[0] in exported:
+            elif exports or self._variables.exports(re.split(r"\+?=", word.source)[0]):
                 self._export(line, word)
             elif "=" in word.source:
                 self._assign(line, word)
@@ -961,6 +1024,7 @@ class _Body:
             self._block[2].append(name)
         may_stay = bool(self._open) or self._asked
         self._variables.forget(name, f"line {line} sets it", may_stay=may_stay)
+        self._export_unknown(line, name)
 
     def _set_arguments(self, words: Sequence[Word]) -> None:
         """Update the arguments for `shift` and `set -- WORDS`."""
@@ -982,11 +1046,13 @@ class _Body:
             known = listed and not any(flaw_of(one) or re.search(r"[][{}*?~]", one) for one in listed)
             self._hosts = (name, listed) if known and len({*listed}) == len(listed) else None
             self._variables.forget(name, f"the `{first}` of line {line} sets it", may_stay=False)
+            self._block[2].extend([name] if self._variables.exports(name) else ())
 
     def _end_block(self, end: int) -> None:
         line, first, names = self._block
         for name in names:
             self._variables.forget(name, f"it depends on the `{first}` of line {line}")
+            self._export_unknown(line, name)
         if self._draft.wanted_by == (line, _BY_LOOP):
             self._draft.ambiguous(
                 line, first, f"lines {line} to {end}: only what ssh starts is read, the rest is dropped"
@@ -1020,14 +1086,65 @@ class _Body:
     def _export(self, line: int, word: Word) -> None:
         name = self._assign(line, word) if "=" in word.source else word.source
         if not self._open:
-            self._assigned = [each for each in self._assigned if each != (line, name)]
-            self._steps.append(_Step(line, as_written(word.source), name, self._variables.values.get(name, "")))
+            value, source = self._exported_value(name), as_written(word.source)
+            self._steps.append(_Step(line, source, name, value, known=self._known(f"${name} {source}", value)))
+            self._variables.exported[name] += 1
+
+    def _exported_value(self, name: str) -> str:
+        """Return the value of a variable, or a mark for it if it is unknown but has a default, or ""."""
+        known = self._variables
+        marked = known.text(Word(name, (Piece("name", name),))) if name in known.why and name in known.defaults else ""
+        return known.values.get(name, marked)
+
+    def _export_unknown(self, line: int, name: str) -> None:
+        """Record that an exported variable is unknown from here on."""
+        if self._variables.exported[name] and not self._open:
+            value = self._exported_value(name)
+            self._steps.append(_Step(line, name, name, value, known=self._known(f"${name}", value)))
+            self._variables.exported[name] += 1
+
+    def _known(self, source: str, value: str) -> Variables:
+        """Return what is known now about the variables in a command and its value, directly or through others."""
+        now = self._variables
+        names = {*unknown_names(value), *_USES.findall(source)}
+        more = names
+        for _ in range(_MOST_NESTED):
+            more = {each for name in more for each in _USES.findall(now.assigned.get(name, ""))} - names
+            names |= more
+
+        def only(known: Mapping[str, str]) -> dict[str, str]:
+            return {name: known[name] for name in names if name in known}
+
+        return replace(
+            now, values=only(now.values), defaults=only(now.defaults), assigned=only(now.assigned), why=only(now.why)
+        )
+
+    def _unset(self, line: int, first: str, words: Sequence[Word]) -> None:
+        """Translate `unset NAME` and `export -n NAME`, which remove a variable from the environment."""
+        known, sources = self._variables, [word.source for word in words]
+        own = (known.values, known.arrays, known.why)
+        given = [
+            name
+            for name in sources
+            if name.isidentifier() and (known.exported[name] or not any(name in each for each in own))
+        ]
+        names = [name for name in given if name not in OWN_VARIABLES and name != "CUDA_VISIBLE_DEVICES"]
+        for name in sorted({*given} - {*names}):
+            self._draft.dropped(line, f"{first} {name}", _BY_DISTTUI)
+        if "-f" in sources or not given:
+            self._draft.dropped(line, first, "it removes what only the script has")
+        elif self._asked:
+            self._draft.ambiguous(line, f"{first} {' '.join(names)}", "it depends on the command before it; dropped")
+        elif not self._open:
+            self._steps += [_Step(line, f"unset {name}", name, unsets=known.exported.pop(name, 0)) for name in names]
 
     def _program(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
         line, first, before = command.line, words[0].source, len(self._jobs)
         given = command.words[[word.source in _WITHIN for word in command.words].index(False) :]
-        expanded = (field for word in given for field in self._variables.fields(word))
-        fields = self._without_prefix(line, [each for field in expanded for each in self._program_words(field)])
+        set_before, rest = self._set_before(given)
+        expanded = (field for word in rest for field in self._variables.fields(word))
+        words_of_it = (each for field in expanded for each in self._program_words(field))
+        fields = self._without_prefix(line, [*set_before, *words_of_it])
         if command.text and _READS_ITS_SCRIPT.search(command.source):
             given = (*given, command.text)
             fields += ["-c", self._variables.text(command.text)]
@@ -1043,6 +1160,8 @@ class _Body:
             pieces = (piece for word in given for piece in word.pieces)
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
             _put_into(job, outer)
+            job.variables = self._known("", " ".join((*fields, *job.assigned.values())))
+            job.expanded = (*outer.expanded, *(word.source for word in given if _expands(word)))
             if depth < _MOST_NESTED and (text := self._written(job)):
                 self.read(text, line, job, depth + 1)
                 self._flow.ended = 0
@@ -1051,7 +1170,7 @@ class _Body:
             if job.kind != "shell":
                 self._jobs.append((job, len(self._steps)))
             elif depth < _MOST_NESTED and not (first == "eval" and _HOOK.search(command.source[:60])):
-                self.read(job.value, line, job, depth + 1)
+                self._read_shell(job, depth)
                 self._flow.ended = self._flow.ended if first == "eval" else 0
                 if len(self._jobs) == before and job.srun and only_unknown(job.value):
                     self._jobs.append((replace(job, kind="unread", value=" ".join(fields)), len(self._steps)))
@@ -1059,11 +1178,35 @@ class _Body:
         if not self._open and len(self._jobs) == before:
             self._prepares(command, words, fields)
 
+    def _read_shell(self, job: JobLine, depth: int) -> None:
+        """Read the script of a shell, which knows the variables assigned before it."""
+        mark = self._variables.mark()
+        for name, value in job.assigned.items():
+            self._variables.assign(name, Word(quote(value), (Piece("text", value, quoted=True),)))
+        self.read(job.value, job.line, job, depth + 1)
+        self._variables.release(mark, [*job.assigned])
+
+    def _set_before(self, given: Sequence[Word]) -> tuple[list[str], Sequence[Word]]:
+        """Return the values of the assignments before a command, each of which uses those before it, and the rest."""
+        at = next((at for at, word in enumerate(given) if not _ASSIGNMENT.match(word.source)), len(given))
+        mark, known = self._variables.mark(), self._variables
+        names, found = list[str](), list[str]()
+        for word in given[:at]:
+            name, (first, *rest) = word.source.partition("=")[0], word.pieces
+            value = known.text(word).removeprefix(f"{name}=")
+            found.append(f"{name}={value}")
+            if name.isidentifier():
+                names.append(name)
+                known.assign(name, Word(word.source, (first._replace(text=first.text[len(name) + 1 :]), *rest)))
+        known.release(mark, names)
+        return found, given[at:]
+
     def _note_output(self, command: SimpleCommand, before: int) -> None:
         """Note the file to which a command redirects its output, if it added a job to those before."""
         if len(self._jobs) == before or not command.writes:
             return
         if not _DEVICE.match(name := self._variables.text(command.writes)):
+            self._flow.outputs.append((len(self._draft.notes), before, len(self._jobs)))
             self._draft.dropped(command.line, shown(f"> {as_written(name)}"), _OF_THE_SCRIPT["tee"])
 
     def _without_prefix(self, line: int, fields: list[str]) -> list[str]:
@@ -1177,22 +1320,48 @@ class _Body:
         ):
             self.read(text, line, JobLine(), 1)
         elif first in _SETUP or (first == "eval" and _HOOK.search(command.source)):
-            self._steps.append(_Step(line, as_written(command.source)))
+            self._prepare(command)
             if first in ("source", ".") and len(fields) > 1 and not _PREPARED.search(fields[1]):
                 self._flow.sourced.append((line, fields[1]))
         elif first in ("cd", "pushd", "popd"):
             self._folder(line, fields)
-        elif (what := first if first[:2] != "((" else "((") in _OF_THE_SCRIPT:
-            self._draft.dropped(line, shown(what), _OF_THE_SCRIPT[what])
+        elif why := self._of_the_script(command, what := first if first[:2] != "((" else "(("):
+            self._draft.dropped(line, shown(what), why)
         elif first == "unset":
+            self._unset(line, first, words[1:])
             for word in words[1:]:
                 self._variables.forget(word.source, "unset", may_stay=self._asked)
-            self._draft.dropped(line, first, "it removes what only the script has")
         else:
             self._draft.ambiguous(line, shown(first), "not understood; dropped")
             if _base(first) not in _PREPARES and not self._open:
                 self._draft.unread = Unread(line, shown(self._variables.shown(" ".join(fields))))
                 self._flow.doubt = self._draft.unread if fields and only_unknown(fields[0]) else self._flow.doubt
+
+    def _of_the_script(self, command: SimpleCommand, first: str) -> str:
+        """Return why a command that is only for the script is dropped, or "" if it is another."""
+        if first in ("true", ":", "echo") and command.after == "||" and self._flow.tried == len(self._steps):
+            self._prepare(command)
+            return "`activate` continues if the command before it fails"
+        if first == "tee":
+            self._flow.outputs.append((len(self._draft.notes), self._flow.piped_from or 0, len(self._jobs)))
+        return _OF_THE_SCRIPT.get(first, "it is the condition of the next command" if self._flow.tested else "")
+
+    def _prepare(self, command: SimpleCommand) -> None:
+        """Add a command to those of `activate`, as the alternative or with the condition before it, if it has one."""
+        flow, asked, source = self._flow, 0, _FUNCTION_HEAD.sub("", as_written(command.source))
+        if self._variables.exports_all and source.startswith(("source ", ". ")):
+            source = f"{{ set -a; {source}; set +a; }}"
+        if command.after == "||" and flow.tried == len(self._steps):
+            source = f"{{ {self._steps.pop().source} || {source}; }}"
+        elif flow.condition:
+            source = (
+                f"{flow.condition} && {source}" if command.end == "||" else f"{{ ! {flow.condition} || {source}; }}"
+            )
+        elif self._asked:
+            asked = command.line
+        self._steps.append(_Step(command.line, source, known=self._known(source, ""), asked=asked))
+        if command.end == "||":
+            flow.tried = len(self._steps)
 
     def _alias(self, line: int, word: Word) -> None:
         """Store `alias NAME=TEXT` for its uses."""
@@ -1261,26 +1430,58 @@ class _Body:
                 self._draft.unread = Unread(job.line, f"{words}: {job.why}" if job.why else words, cure)
                 job = None
             else:
-                job = self._job(job)
+                for word in job.expanded:
+                    self._draft.ambiguous(job.line, shown(word), "not expanded: write its words into job.args")
+                last, self._variables = self._variables, job.variables or self._variables
+                job, self._variables = self._job(job), last
+        self._note_outputs(job, place)
         used = self._used(job.names if job else ())
         exported = self._used(step.name for step in self._steps)
+        used_here = used | self._used(name for step in self._steps for name in (step.name, *_USES.findall(step.source)))
+        noted = {(step.line, step.name) for step in self._steps}
         for line, name in self._assigned:
-            why = "inserted where it is used" if name in used else "nothing that is kept uses it"
+            if (line, name) in noted:
+                continue
+            why = "inserted where it is used" if name in used_here else "nothing that is kept uses it"
             self._draft.dropped(line, name, self._variables.why.get(name, why) if name in used | exported else why)
         self._doubt_sourced(used)
-        setup = list[str]()
+        self._finish_steps(best if job else None, place, used, job)
+        return job
+
+    def _note_outputs(self, job: JobLine | None, place: int) -> None:
+        """Correct the notes on files with the output of other commands than the job."""
+        notes = self._draft.notes
+        for at, first, end in self._flow.outputs:
+            its_own = job is None or first <= place < end
+            if not its_own and at < len(notes) and notes[at].what == _OF_THE_SCRIPT["tee"]:
+                notes[at] = notes[at]._replace(what="it is not the output of the job")
+
+    def _finish_steps(self, best: int | None, place: int, used: set[str], job: JobLine | None) -> None:
+        """Translate the steps before the job to its environment and `activate`; `best` is their number if known."""
+        setup, last = list[str](), self._variables
+        counted = [step for step in self._steps[:best] if step.ends is None or step.ends > place]
+        by_job = {*job.assigned, *re.findall(r"(?:^|,)(\w+)=", job.srun.get("--export", ""))} if job else set[str]()
+        final = {step.name: step for step in counted if step.name}
         for at, step in enumerate(self._steps):
+            self._variables, after = step.known or last, final.get(step.name, step)
             ended = step.ends is not None and step.ends <= place
-            if ended or (at >= best and job):
+            if ended or (best is not None and at >= best):
                 why = "it is local to a function" if ended else "after the job"
                 self._draft.dropped(step.line, shown(step.name or step.source), why)
-            elif step.name:
-                setup += self._environment(step, used, job)
+            elif after is not step and (not unknown_names(after.value) or only_unknown(after.value) == step.name):
+                self._draft.dropped(step.line, shown(step.name), f"line {after.line} sets or unsets it again")
+            elif step.asked:
+                what = f"it depends on a condition in line {step.asked}; dropped"
+                self._draft.ambiguous(step.line, shown(step.name or step.source), what)
+            elif step.name in by_job:
+                self._draft.dropped(step.line, shown(step.name), f"line {job.line if job else 0} sets it for the job")
+            elif step.name and step.unsets is None:
+                setup += self._environment(step, used, job, is_final=after is step)
             elif kept := self._kept(step.line, step.source):
                 setup += kept
                 self._draft.translated(step.line, shown(step.source), "→ activate")
-        self._draft.activate = " && ".join(dict.fromkeys(setup))
-        return job
+        self._variables = last
+        self._draft.activate = " && ".join(one for at, one in enumerate(setup) if [one] != setup[at - 1 : at])
 
     def _doubt_sourced(self, used: set[str]) -> None:
         """Note values of the job that a sourced file may have changed."""
@@ -1308,14 +1509,16 @@ class _Body:
             found |= more
         return found
 
-    def _environment(self, step: _Step, used: set[str], job: JobLine | None) -> list[str]:
-        """Translate an export; return the commands that `activate` needs for it."""
+    def _environment(self, step: _Step, used: set[str], job: JobLine | None, *, is_final: bool) -> list[str]:
+        """Translate an export; return the commands that `activate` needs for it, or for a later one that adds to it."""
         draft, line, name = self._draft, step.line, step.name
         if name in (*OWN_VARIABLES, "NODE_RANK"):
             draft.dropped(line, name, _BY_DISTTUI)
         elif name in used and len(step.value.split()) > 1:
             draft.translated(line, name, f"words of the command in line {job.line if job else 0}")
-        elif not unknown_names(step.value) and (step.value or (name in self._variables.values and "=" in step.source)):
+        elif (is_final and not unknown_names(step.value)) and (
+            step.value or (name in self._variables.values and "=" in step.source)
+        ):
             draft.variable(line, name, self._variables.shown(step.value))
         elif step.value and not self._computed(step.value):
             if kept := self._kept(line, f"export {step.source}", (name,)):
@@ -1340,7 +1543,7 @@ class _Body:
         if self._draft.container:
             self._draft.ambiguous(line, shown(source), "the container's image has it; dropped")
             return []
-        for name in re.findall(r"\$\{?(\w+|[@*])", source):
+        for name in _USES.findall(source):
             if name in seen:
                 continue
             value, written = variables.values.get(name), variables.assigned.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeVar
@@ -22,8 +23,11 @@ _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
 _ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
 _WHICH = re.compile(r"\s*(?:which|command -v|type -p)\s+([\w.-]+)\s*(?:2>\s*/dev/null\s*)?")
 _GLOB = re.compile(r"[*?\[]")
+_ESCAPED_TEXT = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL)
+_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _TO_QUOTE = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKET = re.compile(r"[()\\'\"]")
+_BRACKET = re.compile(r"(?<=\s)#[^\n]*|[()\\'\"]")
 _BRACE = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"|'[^']*'", re.DOTALL)
 _BRACE_IN_QUOTES = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _COUNT_OF_GPUS = re.compile(r"nvidia-smi|rocm-smi|device_count\(|_VISIBLE_DEVICES|/dev/nvidia")
@@ -31,6 +35,8 @@ COUNTS_GPUS = "GPUs are counted when the job starts"
 """The reason for an unknown value that a command derives from the number of GPUs."""
 _DEEPEST = 8
 """Nested `${NAME:-default}` that are evaluated."""
+_INHERITED = ("PATH", "HOME", "USER", "SHELL", "LANG")
+"""Variables that every login exports."""
 _LARGEST = 1 << 22
 """Characters of all values together: a value that contains others twice grows exponentially."""
 _MOST_WORDS = 50_000
@@ -274,7 +280,7 @@ class _Scanner:
                 if not quoted:
                     raise self._unclosed(self._start)
                 at = quoted.end()
-            else:
+            elif found[0][0] != "#":
                 depth += 1 if found[0] == "(" else -1
                 if not depth:
                     return at
@@ -304,11 +310,28 @@ class _Scanner:
             self.at = brace.end()
             piece = _braced(text[start + 2 : self.at - 1], quoted) if deepest <= _DEEPEST else None
             return [piece or Piece("output", text[start : self.at], quoted)]
+        if text.startswith('$"', start) and not quoted:
+            self.at += 1
+            return []
+        if (escaped := _ESCAPED_TEXT.match(text, start)) and not quoted:
+            self.at = escaped.end()
+            plain = _ESCAPE.sub(_unescaped, escaped[1])
+            return [Piece("output" if "\0" in plain else "text", plain.replace("\0", ""), quoted=True)]
         if name := _NAME.match(text, start + 1):
             self.at = name.end()
             return [Piece("name", name[0], quoted)]
         self.at += 1
         return [Piece("text", "$", quoted)]
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """Return the character of an escape in `$'…'`; NUL if it cannot be in text."""
+    octal, byte, code, long_code, letter = found.groups()
+    if letter:
+        return _LETTERS.get(letter, letter if letter in "\\'\"?" else found[0])
+    number = int(octal, 8) & 255 if octal else int(byte or code or long_code, 16)
+    is_text = number < 128 or (not (octal or byte) and (number < 0xD800 or 0xE001 < number < 0x110000))
+    return chr(number) if is_text else "\0"
 
 
 def _braced(inside: str, quoted: bool) -> Piece | None:
@@ -402,6 +425,15 @@ class Variables:
     """Number of open marks; see `mark`."""
     before: list[State] = field(default_factory=list)
     """Previous states of names that were set since the first open mark."""
+
+    exported: Counter[str] = field(default_factory=lambda: Counter(_INHERITED))
+    """Name → how often it is exported."""
+    exports_all: bool = False
+    """Whether `set -a` exports every variable that is set."""
+
+    def exports(self, name: str) -> bool:
+        """Whether an assignment to a name changes the environment of programs."""
+        return self.exports_all or self.exported[name] > 0
 
     def has_room(self, characters: int) -> bool:
         """Count characters to be inserted; return whether the limit permits them."""
@@ -581,10 +613,8 @@ class Variables:
         whole = piece.number in ("", "0", "@", "*") or name in ("@", "*")
         if piece.kind in ("output", "array", "count") or not (whole or is_array):
             name = f"{piece.kind} {name}" if piece.kind == "count" else f"{name}{piece.number}"
-            number = len(self.printed) + 1
-            known_as = self.printed.setdefault(name, f"VALUE{number}" if number > 1 else "VALUE")
             why = COUNTS_GPUS if _COUNT_OF_GPUS.search(name) else "a command prints it"
-            return self._unknown(known_as, "its shell computes it" if name.startswith("${") else why)
+            return self._printed_as(name, "its shell computes it" if name.startswith("${") else why)
         if is_array:
             words = self._words(piece)
             self.size += sum(map(len, words))
@@ -612,12 +642,16 @@ class Variables:
         self.why[name] = why
         return f"{_OPEN}{name}{_CLOSE}"
 
+    def _printed_as(self, what: str, why: str) -> str:
+        number = len(self.printed) + 1
+        return self._unknown(self.printed.setdefault(what, f"VALUE{number}" if number > 1 else "VALUE"), why)
+
     def _sum(self, text: str) -> str:
         found = _SUM.fullmatch(re.sub(r"[\s${}]", "", text))
         numbers = [self.values.get(one or "0", one or "0") for one in (found[1], found[3])] if found else []
-        if found is None or not all(re.fullmatch(r"[0-9]{1,9}", number) for number in numbers):
-            return self._unknown("VALUE", "it is computed when the job starts")
-        one, other = map(int, numbers)
+        if found is None or not all(re.fullmatch(r"0[0-7]{0,9}|[1-9][0-9]{0,8}", number) for number in numbers):
+            return self._printed_as(f"sum {text}", "it is computed when the job starts")
+        one, other = (int(number, 8 if number[0] == "0" else 10) for number in numbers)
         results: Mapping[str, int] = {"": one, "*": one * other, "+": one + other, "-": one - other}
         return str(one // other if found[2] == "/" and other else results.get(found[2] or "", 0))
 
