@@ -85,7 +85,7 @@ def test_a_silent_host_delays_only_its_own_part(fault: Fault) -> None:
             await until(pilot, lambda: shows(app, "rank 0 of attempt 1 counts"))
             await pilot.press("slash", *"counts", "enter")
             await until(pilot, lambda: shows(app, "/ “counts”"))
-            await until(pilot, lambda: shows(app, "node2 not seen"))
+            await until(pilot, lambda: shows(app, "◇ node2 unreachable since"))
             await pilot.press("q", "q")
 
     with patch.dict(os.environ, fault.me.environment()):
