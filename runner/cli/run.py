@@ -126,7 +126,7 @@ def _refuse_launcher(path: Path) -> None:
     starters = ("python", "python3", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
     if path.name not in starters or named(str(path)) or path.is_dir():
         return
-    if not path.exists() or _beginning(path).startswith((b"#!", b"\x7fELF", b"\xcf\xfa\xed\xfe")):
+    if not path.exists() or _beginning(path).startswith((b"#!", b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")):
         cure = "disttui starts it: disttui run train.py --hosts box1,box2 -- ARGS"
         raise InputError(f"{path.name} is a program that starts scripts, not a profile", cure)
 

@@ -213,7 +213,8 @@ class AccelerateReader:
         draft = self._draft
         place, rank = self._scalar("machine_rank")
         if not rank:
-            draft.dropped(place.line, "machine_rank", "empty")
+            if "machine_rank" in self._root.entries:
+                draft.dropped(place.line, "machine_rank", "empty")
         elif not (rank.isascii() and rank.isdigit() and len(rank) < 6):
             draft.wrong(place.line, place.column, f"machine_rank: {shown(rank)}", "expected a whole number from 0")
         elif draft.wanted and int(rank) >= draft.wanted:

@@ -320,9 +320,10 @@ def _behind(words: list[str], found: JobLine) -> JobLine | None:
 
 def _passes_on(words: Sequence[str]) -> bool:
     """Whether the arguments of a program are a launcher's command: `submit.py --gpus 8 -- torchrun a.py`."""
+    last = max((at for at, word in enumerate(words) if word[:1] == "-" or _is_script(word)), default=0)
     for at in range(1, len(words) - 1):
         word, after = words[at : at + 2]
-        plain = words[at - 1][:1] != "-" or words[at - 1] == "--"
+        plain = (words[at - 1][:1] != "-" or words[at - 1] == "--") and at < last
         if (word == "-m" and after in ("torch.distributed.run", "torch.distributed.launch")) or (
             plain and (_PROGRAMS.get(_base(word)) == "torchrun" or (_base(word), after) == ("accelerate", "launch"))
         ):
@@ -518,10 +519,18 @@ MPI_EACH = ("npernode", "N", "ppn", "perhost", "map-by", "pernode")
 """Options of mpirun, without dashes, for the number of ranks: in total (MPI_TOTAL) and on each host (MPI_EACH)."""
 _BY_DISTTUI = "disttui sets it"
 _COUNTED_OPTIONS = ("--nproc-per-node", "--num-processes", "--num-gpus")
-_COUNTS = {
+_COUNTS: dict[str, Literal["hosts", "processes"]] = {
     **dict.fromkeys(("--nnodes", "--num-machines", "--num-nodes", "-N", "--nodes"), "hosts"),
     **dict.fromkeys(
-        (*_COUNTED_OPTIONS, "-n", "-np", "--np", "--ntasks", "--ntasks-per-node", "-npernode"), "processes"
+        (
+            *_COUNTED_OPTIONS,
+            "-n",
+            "--ntasks",
+            "--ntasks-per-node",
+            "--include",
+            *(f"mpirun {one}" for one in (*MPI_TOTAL, *MPI_EACH)),
+        ),
+        "processes",
     ),
 }
 """Option of a launcher or srun → the number that it sets."""
@@ -760,7 +769,8 @@ class _Body:
             self._undo_folder(folders.pop(), _IN_A_SHELL)
         for step in self._steps[before.steps :]:
             self._draft.dropped(step.line, shown(step.name or step.source), _IN_A_SHELL)
-            self._variables.exported[step.name] += -1 if step.unsets is None else step.unsets
+            if step.ends is None:
+                self._variables.exported[step.name] += -1 if step.unsets is None else step.unsets
         del self._steps[before.steps :]
 
     def _leave_folders_after(self, place: int) -> None:
@@ -1133,7 +1143,7 @@ class _Body:
             self._draft.dropped(line, f"{first} {name}", _BY_DISTTUI)
         if "-f" in sources or not given:
             self._draft.dropped(line, first, "it removes what only the script has")
-        elif self._asked:
+        elif self._asked and names:
             self._draft.ambiguous(line, f"{first} {' '.join(names)}", "it depends on the command before it; dropped")
         elif not self._open:
             self._steps += [_Step(line, f"unset {name}", name, unsets=known.exported.pop(name, 0)) for name in names]
@@ -1160,8 +1170,9 @@ class _Body:
             pieces = (piece for word in given for piece in word.pieces)
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
             _put_into(job, outer)
-            job.variables = self._known("", " ".join((*fields, *job.assigned.values())))
-            job.expanded = (*outer.expanded, *(word.source for word in given if _expands(word)))
+            around = (*job.assigned.values(), *job.srun.values(), *job.options.values())
+            job.variables = self._known("", " ".join((*fields, *around)))
+            job.expanded = (*outer.expanded, *(word.source for word in rest if _expands(word)))
             if depth < _MOST_NESTED and (text := self._written(job)):
                 self.read(text, line, job, depth + 1)
                 self._flow.ended = 0
@@ -1182,7 +1193,8 @@ class _Body:
         """Read the script of a shell, which knows the variables assigned before it."""
         mark = self._variables.mark()
         for name, value in job.assigned.items():
-            self._variables.assign(name, Word(quote(value), (Piece("text", value, quoted=True),)))
+            written = as_written(re.sub(r'(["\\$`])', r"\\\1", value))
+            self._variables.assign(name, Word(f'"{written}"', (Piece("text", value, quoted=True),)))
         self.read(job.value, job.line, job, depth + 1)
         self._variables.release(mark, [*job.assigned])
 
@@ -1461,14 +1473,18 @@ class _Body:
         setup, last = list[str](), self._variables
         counted = [step for step in self._steps[:best] if step.ends is None or step.ends > place]
         by_job = {*job.assigned, *re.findall(r"(?:^|,)(\w+)=", job.srun.get("--export", ""))} if job else set[str]()
-        final = {step.name: step for step in counted if step.name}
+        final = {step.name: step for step in counted if step.name and not step.asked}
         for at, step in enumerate(self._steps):
             self._variables, after = step.known or last, final.get(step.name, step)
             ended = step.ends is not None and step.ends <= place
             if ended or (best is not None and at >= best):
                 why = "it is local to a function" if ended else "after the job"
                 self._draft.dropped(step.line, shown(step.name or step.source), why)
-            elif after is not step and (not unknown_names(after.value) or only_unknown(after.value) == step.name):
+            elif (
+                after is not step
+                and not step.asked
+                and (not unknown_names(after.value) or only_unknown(after.value) == step.name)
+            ):
                 self._draft.dropped(step.line, shown(step.name), f"line {after.line} sets or unsets it again")
             elif step.asked:
                 what = f"it depends on a condition in line {step.asked}; dropped"
@@ -1543,7 +1559,7 @@ class _Body:
         if self._draft.container:
             self._draft.ambiguous(line, shown(source), "the container's image has it; dropped")
             return []
-        for name in _USES.findall(source):
+        for name in dict.fromkeys(_USES.findall(source)):
             if name in seen:
                 continue
             value, written = variables.values.get(name), variables.assigned.get(name)
@@ -1559,7 +1575,7 @@ class _Body:
                 why = variables.why.get(name, "the script or Slurm sets it")
                 self._draft.ambiguous(line, shown(source), f"${name} is unknown ({why}); dropped")
                 return []
-        return [*before, source]
+        return [*dict.fromkeys(before), source]
 
     def _job(self, job: JobLine) -> JobLine:
         """Translate the job's command; return it with references to profile variables for unknown names."""
@@ -1611,12 +1627,13 @@ class _Body:
     def _doubt_counts(self, job: JobLine) -> None:
         """Note counts whose value is the one before a block or condition, which may change it."""
         values = self._variables
-        for name, value in (*job.options.items(), *job.srun.items()):
+        mpirun = job.launcher == "mpirun"
+        options = [(f"mpirun {name.lstrip('-')}" if mpirun else name, value) for name, value in job.options.items()]
+        for name, value in (*options, *job.srun.items()):
             for unknown in unknown_names(value) if name in _COUNTS else ():
                 why, usual = values.why.get(unknown, ""), values.defaults.get(unknown)
                 if usual is not None and _CONDITIONAL.match(why):
-                    number: Literal["hosts", "processes"] = "hosts" if _COUNTS[name] == "hosts" else "processes"
-                    self._draft.guess(number, job.line, name.lstrip("-"), f"${unknown}: {why} → {shown(usual)}")
+                    self._draft.guess(_COUNTS[name], job.line, name.lstrip("-"), f"${unknown}: {why} → {shown(usual)}")
 
     def _counted(self, name: str, value: str) -> str:
         """Return the value of a launcher's option; `gpu` if it counts the GPUs of the host."""

@@ -457,8 +457,8 @@ class Variables:
         """Undo the changes to `names` since a mark, and keep all others."""
         self.marks -= 1
         for name in names:
-            first = next(state for state in self.before[mark:] if state.name == name)
-            self.restore(first)
+            if first := next((state for state in self.before[mark:] if state.name == name), None):
+                self.restore(first)
         if not self.marks:
             self.before.clear()
 
