@@ -760,6 +760,7 @@ FOUND = [
     ("f() { local A; export A=4; }; f | tee l; export A=1; A=2; @", {"env": {"A": "2"}}),
     ("E=$W/e bash -c 'source $E/bin/activate; @'",
      {"env": {"E": "given/e"}, "activate": "E=\"${W}/e\" && source $E/bin/activate"}),
+    ("N=4; [ -n \"$1\" ] && N=$1; srun torchrun --nproc-per-node=$N a.py", {"np": 4, "doubt": "N"}),
     ("N=${N:-2}; srun --ntasks-per-node=$N bash -c 'python t.py'", {"np": 2}),
     ("N=${N:-2}; mpirun -np $N bash -c 'python t.py'", {"np": 1}),
     ("log_info Launching torchrun with 8 GPUs; @", {}),

@@ -491,7 +491,7 @@ class Variables:
         elif any(
             piece.kind == "name" and piece.text.isdigit() and piece.text not in self.values for piece in word.pieces
         ):
-            self.forget(name, "it is an argument of the script")
+            self.forget(name, "it is an argument of the script", may_stay=False)
             one, *more = [piece for piece in word.pieces if piece.kind != "text" or piece.text]
             if one.default is not None and not more:
                 self._take_default(name, one.default)
