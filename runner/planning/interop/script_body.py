@@ -130,10 +130,7 @@ _SHORT = re.compile(r"\A--(?:(nproc).*|nnode)\Z", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(?:=.*)?", re.DOTALL)
 _IN_PLACE = {"xargs": _WORDS_READ, **dict.fromkeys(("ssh", "pdsh", "clush", "parallel"), _ELSEWHERE)}
 """Program → why it is not translated if it starts a launcher, and what to write instead."""
-_PASSED_ON = (
-    "it gets the command of a launcher as its arguments",
-    "Write only the launcher's command there.",
-)
+_PASSED_ON = ("it gets the command of a launcher as its arguments", "Write only the launcher's command there.")
 _NAMES_LAUNCHER = re.compile(
     r"(?:^|[\s/])(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|torch\.distributed\.\w+)\s"
 )
@@ -602,6 +599,11 @@ class _Step(NamedTuple):
     asked: int = 0
     """The line of the condition under which it runs, or 0."""
 
+    @property
+    def exports(self) -> int:
+        """By how much it changes the number of exports of `name`."""
+        return 1 if self.unsets is None else -self.unsets
+
 
 def take_export(line: int, value: str, draft: Translation) -> None:
     """Translate `--export=ALL,NAME=value` of sbatch and srun."""
@@ -770,7 +772,7 @@ class _Body:
         for step in self._steps[before.steps :]:
             self._draft.dropped(step.line, shown(step.name or step.source), _IN_A_SHELL)
             if step.ends is None:
-                self._variables.exported[step.name] += -1 if step.unsets is None else step.unsets
+                self._variables.exported[step.name] -= step.exports
         del self._steps[before.steps :]
 
     def _leave_folders_after(self, place: int) -> None:
@@ -844,9 +846,8 @@ class _Body:
         local = {state.name for state in own}
         for at in range(steps, len(self._steps)):
             if self._steps[at].ends is None and self._steps[at].name in local:
-                own_unset = self._steps[at].unsets
                 self._steps[at] = self._steps[at]._replace(ends=len(self._jobs))
-                self._variables.exported[self._steps[at].name] += -1 if own_unset is None else own_unset
+                self._variables.exported[self._steps[at].name] -= self._steps[at].exports
         changed = dict.fromkeys(self._variables.undo(mark)) if asked else {}
         for each in changed.keys() - local:
             self._variables.forget(each, f"line {line} sets it under a condition")
@@ -1487,7 +1488,7 @@ class _Body:
             ):
                 self._draft.dropped(step.line, shown(step.name), f"line {after.line} sets or unsets it again")
             elif step.asked:
-                what = f"it depends on a condition in line {step.asked}; dropped"
+                what = f"runs only if the condition in line {step.asked} holds; dropped"
                 self._draft.ambiguous(step.line, shown(step.name or step.source), what)
             elif step.name in by_job:
                 self._draft.dropped(step.line, shown(step.name), f"line {job.line if job else 0} sets it for the job")
