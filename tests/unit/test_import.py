@@ -783,6 +783,11 @@ FOUND = [
     ("export P=1; for P in 2 3; do ls; done; @", {"doubt": "P: ambiguous: it depends on the `for` of line 5"}),
     ("export P=/a; export P=$P:$X; @", {"activate": "export P=/a && export P=$P:$X"}),
     ("PATH=/o:$PATH; @", {"activate": "export PATH=/o:$PATH"}),
+    ("LD_LIBRARY_PATH=/o:$LD_LIBRARY_PATH; @", {"activate": "export LD_LIBRARY_PATH=/o:$LD_LIBRARY_PATH"}),
+    ("P=; P=/o:$P; FILE_PATH=$FILE_PATH.tmp; @", {}),
+    ("PYTHONPATH=a; PYTHONPATH+=:b @", {"env": {"PYTHONPATH": "a:b"}}),
+    ("E=${E:---lr 1}; export E; @ $E", {"args": ("given",)}),
+    ("(set -a; . ./x.env); P=1; @", {}),
     ("set -a; P=1; set +a; Q=1; @", {"env": {"P": "1"}}),
     ("set -euo pipefail -o allexport; P=1; @", {"env": {"P": "1"}}),
     ("set -a; source .env; set +a; @", {"activate": "{ set -a; source .env; set +a; }"}),
@@ -806,6 +811,9 @@ FOUND = [
      {"activate": "module purge && module load 1 && module purge && module load 2"}),
     ("source a || source b; @", {"activate": "{ source a || source b; }"}),
     ("source a || source b || true; @", {"activate": "{ { source a || source b; } || true; }"}),
+    ("source a; source b && source c || true; @", {"activate": "source a && { source b && source c || true; }"}),
+    ("source a && export P=1 && source c || true; @",
+     {"activate": "source a && { source c || true; }", "env": {"P": "1"}}),
     ("module load a 2>/dev/null || :; @", {"activate": "{ module load a 2>/dev/null || :; }"}),
     ("module load a || exit 1; @", {"activate": "module load a"}),
     ("[ -f a ] && source a; @", {"activate": "{ ! [ -f a ] || source a; }"}),
@@ -855,6 +863,8 @@ def test_a_job_gets_what_the_shell_would_give(lines: str, found: dict[str, objec
         ("declare -x P=1; P=2; @", "P: dropped: line 5 sets or unsets it again"),
         ("export P=1; P=2 @", "P: dropped: line 5 sets it for the job"),
         ("[ -d v ] && unset Q; @", "unset Q: ambiguous: it depends on the command before it"),
+        ("[ -d v ] && cd /x; @", "cd: ambiguous: /x → job.workdir, whatever the condition before it"),
+        ("unset $(env | grep S_); @", "unset $(env | grep S_): ambiguous: only the shell knows"),
         ("[ -f a ] && source a; @", "[: dropped: it is the condition of the next command"),
     ],
 )
@@ -1519,7 +1529,18 @@ GUESSES = [
     ("#SBATCH -N2 --ntasks-per-gpu=1\nsrun python a.py", "num_processes: 1 is a guess"),
     ("accelerate launch --config_file x.yaml --num_processes 4 a.py", "the number of hosts (1 is a guess)"),
     ("colossalai run --hostfile h --nproc_per_node 8 a.py", "the number of hosts (1 is a guess)"),
+    ("#SBATCH -N2\nN=4; [ $B ] && unset N\ntorchrun --nproc_per_node ${N:-2} a.py", "num_processes: 4 is a guess"),
+    ("#SBATCH -N2\nN=4; if x; then unset N; fi\ntorchrun --nproc_per_node ${N:-2} a.py", "num_processes: 4 is a guess"),
+    ("#SBATCH -N2\nN=$(foo)\ntorchrun --nproc_per_node ${N:-2} a.py", "num_processes: 2 is a guess"),
+    ("#SBATCH -N2\nread N <x\ntorchrun --nproc_per_node ${N:-2} a.py", "num_processes: 2 is a guess"),
+    ("#SBATCH -N2\nN=4; if x; then N=8; fi\nsrun --gres=gpu:$N --ntasks-per-node=1 python a.py",
+     "num_processes: 4 is a guess"),
+    ("#SBATCH -N2\nN=4; if x; then N=8; fi\nsrun --gpus-per-node=$N torchrun --nproc_per_node gpu a.py",
+     "num_processes: 4 is a guess"),
     # What is no guess.
+    ("#SBATCH -N2\nN=4; unset N\ntorchrun --nproc_per_node ${N:-2} a.py", ""),
+    ("#SBATCH -N2\nN=4; if x; then N=8; fi\nsrun --gpus-per-node=$N torchrun --nproc_per_node 4 a.py", ""),
+    ("#SBATCH -N2\nN=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node ${N:-8} a.py", ""),
     ("accelerate launch --config_file x.yaml --num_machines 1 --num_processes 4 a.py", ""),
     ("#SBATCH -N2 --gres=gpu:8\nsrun python a.py", ""),
     ("#SBATCH -N2-2 --ntasks-per-node=4\nsrun python a.py", ""),
@@ -1561,6 +1582,21 @@ def test_a_number_that_is_a_guess_ends_in_exit_code_1(tmp_path: Path, body: str,
 def test_hosts_in_an_unread_hostfile_are_a_guess() -> None:
     imported = read_foreign("deepspeed --hostfile=h --num_gpus 8 a.py\n", "file")
     assert imported.guess and "the number of hosts (1 is a guess)" in imported.guess.what
+
+
+@pytest.mark.parametrize("options", ["--nproc_per_node 8", "--standalone --nproc_per_node 8"])
+def test_one_machines_torchrun_on_two_hosts_is_a_guess(options: str) -> None:
+    text = f"#!/bin/sh\ntorchrun {options} a.py\n"
+    imported = read_foreign(text, "file", "sbatch", ["n1", "n2"])
+    assert imported.guess and "num_processes: 8 is a guess" in imported.guess.what
+    assert "torchrun: ambiguous: without --nnodes it trains on one machine" in notes(imported)
+    assert read_foreign(text, "file", "sbatch", ["n1"]).guess is None
+
+
+def test_a_deepspeed_filter_of_one_host_is_refused_for_two() -> None:
+    text = "#!/bin/sh\ndeepspeed --include localhost:0,1 a.py\n"
+    assert "hosts by deepspeed --include is 1" in refused(text, hosts=("n1", "n2"))
+    assert taken(text, hosts=("n1",))[0].hosts[0].num_processes == 2
 
 
 def test_hosts_that_are_given_are_no_guess() -> None:

@@ -444,29 +444,40 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
     elif given in ("gpu", "auto", "") or unknown_names(given) or "${" in given:
         draft.num_processes = gpus = _seen(_srun_gpus(command) or numbers.gpus, draft)
         what = f"{gpus}, the GPUs on each host" if gpus else "auto: one per GPU or core"
-        note = draft.ambiguous if given in ("gpu", "auto") else partial(draft.guess, "processes")
+        sure = given in ("gpu", "auto") and not (gpus and _srun_gpus_unsure(command))
+        note = draft.ambiguous if sure else partial(draft.guess, "processes")
         note(command.line, "num_processes", f"{where}: {shown(given) if given else 'not given'} → {what}")
     else:
         draft.guess("processes", command.line, "num_processes", f"{where}: {shown(given)} is unknown → auto")
 
 
-def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
-    """Return the counts with the number of hosts in options of srun or the launcher, unless a directive sets it."""
+def _hosts_asked(command: JobLine) -> Iterator[tuple[str, str, str]]:
+    """Yield the options that set the number of hosts: each with its short name and its value, "" if it is missing."""
     by_srun = command.srun.get("-N", command.srun.get("--nodes", ""))
-    given = list[tuple[str, str, str]]()
-    for name in ("--nnodes", "--num-machines", "--num-nodes"):
-        given.append((f"{command.launcher} {name}", name.lstrip("-"), command.options.get(name, "")))
+    given = [(name, command.options.get(name, "")) for name in ("--nnodes", "--num-machines", "--num-nodes")]
     # A script may call srun separately for each node.
-    sure = any(re.fullmatch(r"[1-9]\d{0,4}", text) for *_, text in given)
-    given.insert(len(given) if sure else 0, ("srun --nodes", "nodes", by_srun))
+    sure = any(re.fullmatch(r"[1-9]\d{0,4}", text) for _, text in given)
+    if not sure:
+        yield "srun --nodes", "nodes", by_srun
+    for name, text in given:
+        yield f"{command.launcher} {name}", name.lstrip("-"), text
+    if sure:
+        yield "srun --nodes", "nodes", by_srun
     total, each = _of_mpirun(command)
     if total and each:
-        given.append(("mpirun -np", "hosts by mpirun -np", str(-(-total // each))))
+        yield "mpirun -np", "hosts by mpirun -np", str(-(-total // each))
     tasks, on_each = command.srun.get("-n", command.srun.get("--ntasks", "")), command.srun.get("--ntasks-per-node", "")
     counted = re.fullmatch(r"[1-9]\d{0,6}", tasks) and re.fullmatch(r"[1-9]\d{0,3}", on_each)
     if counted and not by_srun[:1].isdigit():
-        given.append(("srun --ntasks", "hosts by srun --ntasks", str(-(-int(tasks) // int(on_each)))))
-    for label, key, text in given:
+        yield "srun --ntasks", "hosts by srun --ntasks", str(-(-int(tasks) // int(on_each)))
+    included = command.options.get("--include", command.options.get("-i", ""))
+    if command.launcher == "deepspeed" and included and not _REFERENCE.search(included):
+        yield "deepspeed --include", "hosts by deepspeed --include", str(included.count("@") + 1)
+
+
+def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
+    """Return the counts with the number of hosts in options of srun or the launcher, unless a directive sets it."""
+    for label, key, text in _hosts_asked(command):
         least, _, most = text.partition("-" if label.startswith("srun") else ":")
         if not re.fullmatch(r"[1-9]\d{0,4}", least):
             if text and not draft.wanted:
@@ -485,11 +496,21 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
             if draft.slurm:
                 draft.slurm["nodes"] = int(least)
             numbers = numbers._replace(nodes=int(least), named=True)
+    _doubt_hosts(command, numbers, draft)
+    return numbers
+
+
+def _doubt_hosts(command: JobLine, numbers: _Numbers, draft: Translation) -> None:
+    """Note that files which are not read may name more hosts, and that torchrun without `--nnodes` uses only one."""
     file = next((name for name in _NAME_HOSTS.get(command.launcher, ()) if name in command.options), "")
     if file and not (numbers.named or draft.wanted or draft.listed or "hosts" in draft.guessed):
         what = f"{shown(command.options[file])} may name more hosts → 1, or those of --host"
         draft.guess("hosts", command.line, f"{command.launcher} {file}", what)
-    return numbers
+    asked = any(name in ("--nnodes", "--host") or unknown_names(name) for name in command.options)
+    if command.launcher == "torchrun" and numbers.nodes > 1 and not (asked or file):
+        what = f"without --nnodes it trains on one machine → on all {numbers.nodes} hosts together"
+        note = draft.ambiguous if draft.wanted else partial(draft.guess, "processes")
+        note(command.line, "torchrun", what)
 
 
 _SPAWNS = re.compile(r"(?:^| )(--num-gpus[ =](?:[2-9]|\d\d)|--multiprocessing-distributed)(?= |$)")
@@ -594,8 +615,8 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
             draft.unread = Unread(command.line, shown(" ".join((command.value, *command.args))))
         draft.num_processes = gpus
         what = f"one task on each host, with {gpus} GPUs → {gpus}, one per GPU; write 1 if one process uses all"
-        plain = command and not command.srun
-        note = partial(draft.guess, "processes") if plain else draft.ambiguous
+        unsure = command and (not command.srun or _srun_gpus_unsure(command))
+        note = partial(draft.guess, "processes") if unsure else draft.ambiguous
         note(command.line if command else 0, "num_processes", what)
 
 
@@ -628,6 +649,11 @@ def _doubt_nodes(command: JobLine, name: str, total: int, numbers: _Numbers, dra
 def _seen(gpus: int | None, draft: Translation) -> int | None:
     """Return the GPUs per host that CUDA_VISIBLE_DEVICES leaves of those requested."""
     return min(gpus, draft.visible) if gpus and draft.visible else gpus or draft.visible
+
+
+def _srun_gpus_unsure(command: JobLine) -> bool:
+    """Whether the number of GPUs in srun's own options is a guess."""
+    return not command.unsure.isdisjoint(("--gpus-per-node", "--gres"))
 
 
 def _srun_gpus(command: JobLine) -> int | None:

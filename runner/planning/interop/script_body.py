@@ -162,6 +162,8 @@ class JobLine:
     """The variables in its words."""
     variables: Variables | None = None
     """What was known about the variables that it uses."""
+    unsure: frozenset[str] = frozenset()
+    """The options whose value is a guess, because the script may set the variable in it."""
     expanded: tuple[str, ...] = ()
     """Its words that a shell replaces by names of files or by several words, such as `*.bin` and `{a,b}`."""
     python: str = ""
@@ -485,6 +487,15 @@ def _unquoted_name(word: Word) -> Word:
     return Word(f"{found[2]}{found[1]}{word.source[found.end() :]}", word.pieces[found[1] == '"' :])
 
 
+def _sides(word: Word) -> tuple[str, Word]:
+    """Return the name and the value of `NAME=value`; that of `NAME+=value` begins with the name's value."""
+    name, _, _ = word.source.partition("=")
+    first, *rest = word.pieces
+    pieces = (first._replace(text=first.text[len(name) + 1 :]), *rest)
+    before = (Piece("name", name.rstrip("+"), quoted=True),) if name.endswith("+") else ()
+    return name.rstrip("+"), Word(word.source[len(name) + 1 :], (*before, *pieces))
+
+
 def _expands(word: Word) -> bool:
     """Whether a shell replaces a word by names of files or by several words."""
     return any(piece.kind == "text" and not piece.quoted and _EXPANDS.search(piece.text) for piece in word.pieces)
@@ -531,8 +542,6 @@ _COUNTS: dict[str, Literal["hosts", "processes"]] = {
     ),
 }
 """Option of a launcher or srun → the number that it sets."""
-_CONDITIONAL = re.compile(r"it depends on|it is set in the block|line \d+ sets it")
-"""The reason for an unknown value that a condition decides, so that the value before it is a guess."""
 _GPUS_OF_HOST = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 _LAUNCHER_DOES = {
     *("num-machines", "machine-rank", "main-process-ip", "main-process-port", "role", "tee", "log-dir", "redirects"),
@@ -629,6 +638,7 @@ class _Before(NamedTuple):
     """The state before a subshell: known variables, and the numbers of steps, jobs and notes."""
 
     mark: int
+    exports_all: bool
     arguments: list[str] | None
     steps: int
     jobs: int
@@ -659,6 +669,8 @@ class _Flow:
     """Whether it reads from a pipe, and so runs in a subshell."""
     piped_from: int | None = None
     """The number of possible jobs before the plain commands that are piped into it; None if unknown."""
+    begun: int = 0
+    """The number of steps before the current list of commands that `&&` and `||` join."""
     tried: int = -1
     """The number of steps up to the one that is the command before `||`; -1 if that is not a step."""
     tested: str = ""
@@ -680,8 +692,9 @@ class _Flow:
     doubt: Unread | None = None
     """A command whose program is unknown: it may be the job."""
 
-    def follow(self, command: SimpleCommand) -> None:
-        """Update `tried`, `condition` and `tested` for a command."""
+    def follow(self, command: SimpleCommand, steps: int) -> None:
+        """Update `begun`, `tried`, `condition` and `tested` for a command after that many steps."""
+        self.begun = self.begun if command.after else steps
         self.tried = self.tried if command.after == "||" else -1
         self.condition = self.tested if command.after == "&&" else ""
         alone = command.end == "&&" and not (command.after or command.inside)
@@ -755,11 +768,12 @@ class _Body:
 
     def _before(self) -> _Before:
         counts = (len(self._steps), len(self._jobs), len(self._draft.notes))
-        return _Before(self._variables.mark(), self._arguments, *counts)
+        return _Before(self._variables.mark(), self._variables.exports_all, self._arguments, *counts)
 
     def _leave_shell(self, before: _Before) -> None:
         """Undo the changes of a subshell; its preparation only applies to a job inside it."""
         self._variables.undo(before.mark)
+        self._variables.exports_all = before.exports_all
         self._flow.ended = 0
         if self._arguments is not before.arguments:
             self._arguments = before.arguments
@@ -870,7 +884,7 @@ class _Body:
         self._flow.chained = bool(command.after)
         self._asked = command.after == "||" or (command.after == "&&" and self._asks)
         tests = any(word.source in _TESTS or word.source.startswith("((") for word in words[:2])
-        self._flow.follow(command)
+        self._flow.follow(command, len(self._steps))
         self._asks = self._asked or command.end == ")" or tests
         self._begin_braces(command.line, words, piped=piped)
         if not words:
@@ -948,8 +962,7 @@ class _Body:
         first = words[0].source if words else ""
         if not words:
             for word in assignments:
-                exported = self._variables.exports(re.split(r"\+?=", word.source)[0])
-                (self._export if exported else self._assign)(command.line, word)
+                (self._export if self._changes_environment(word) else self._assign)(command.line, word)
         elif first in ("export", "declare", "typeset", "readonly", "local"):
             self._declare(command.line, first, words[1:])
         elif first in self._functions:
@@ -964,7 +977,8 @@ class _Body:
             for word in words[1:]:
                 self._alias(command.line, word)
         else:
-            for name in self._sets(words):
+            unset = [word.source for word in words[1:]] if first == "unset" and self._open else ()
+            for name in (*self._sets(words), *unset):
                 self._forget(command.line, name)
             if first == "set" and (switch := _EXPORTS_ALL.match(" ".join(word.source for word in words))):
                 self._variables.exports_all = switch[1] == "-"
@@ -1074,8 +1088,7 @@ class _Body:
 
     def _assign(self, line: int, word: Word) -> str:
         """Record `NAME=value` or `NAME+=value`; return the name."""
-        name, _, _ = word.source.partition("=")
-        added, name = name.endswith("+"), name.rstrip("+")
+        name, right = _sides(word)
         if self._open:
             self._variables.forget(name, f"it is set in the block of line {self._block[0]}")
             self._block[2].append(name)
@@ -1083,16 +1096,20 @@ class _Body:
         if self._asked:
             self._variables.forget(name, f"line {line} sets it under a condition")
             return name
-        if added and name in self._integers:
+        if name in self._integers and word.source.startswith(f"{name}+="):
             self._forget(line, name)
             return name
-        first, *rest = word.pieces
-        skipped = len(name) + 1 + added
-        pieces = (first._replace(text=first.text[skipped:]), *rest)
-        before = (Piece("name", name, quoted=True),) if added else ()
-        self._variables.assign(name, Word(word.source[skipped:], (*before, *pieces)))
+        self._variables.assign(name, right)
         self._assigned.append((line, name))
         return name
+
+    def _changes_environment(self, word: Word) -> bool:
+        """Whether an assignment changes a variable of the environment: LD_LIBRARY_PATH=/x:$LD_LIBRARY_PATH."""
+        name, right = _sides(word)
+        known = self._variables
+        is_list = any(piece.kind == "text" and ":" in piece.text for piece in right.pieces)
+        extends = is_list and any(piece.kind == "name" and piece.text == name for piece in right.pieces)
+        return known.exports(name) or (extends and not any(name in each for each in (known.values, known.why)))
 
     def _export(self, line: int, word: Word) -> None:
         name = self._assign(line, word) if "=" in word.source else word.source
@@ -1142,7 +1159,9 @@ class _Body:
         names = [name for name in given if name not in OWN_VARIABLES and name != "CUDA_VISIBLE_DEVICES"]
         for name in sorted({*given} - {*names}):
             self._draft.dropped(line, f"{first} {name}", _BY_DISTTUI)
-        if "-f" in sources or not given:
+        if unknown := [source for source in sources if not re.fullmatch(r"[-+]?\w+", source)]:
+            self._draft.ambiguous(line, f"{first} {shown(unknown[0])}", "only the shell knows what it removes; dropped")
+        elif "-f" in sources or not given:
             self._draft.dropped(line, first, "it removes what only the script has")
         elif self._asked and names:
             self._draft.ambiguous(line, f"{first} {' '.join(names)}", "it depends on the command before it; dropped")
@@ -1205,12 +1224,10 @@ class _Body:
         mark, known = self._variables.mark(), self._variables
         names, found = list[str](), list[str]()
         for word in given[:at]:
-            name, (first, *rest) = word.source.partition("=")[0], word.pieces
-            value = known.text(word).removeprefix(f"{name}=")
-            found.append(f"{name}={value}")
-            if name.isidentifier():
-                names.append(name)
-                known.assign(name, Word(word.source, (first._replace(text=first.text[len(name) + 1 :]), *rest)))
+            name, right = _sides(word)
+            found.append(f"{name}={known.text(right)}")
+            names.append(name)
+            known.assign(name, right)
         known.release(mark, names)
         return found, given[at:]
 
@@ -1343,7 +1360,8 @@ class _Body:
         elif first == "unset":
             self._unset(line, first, words[1:])
             for word in words[1:]:
-                self._variables.forget(word.source, "unset", may_stay=self._asked)
+                why = f"line {line} unsets it under a condition" if self._asked else "unset"
+                self._variables.forget(word.source, why, may_stay=self._asked, is_set=self._asked)
         else:
             self._draft.ambiguous(line, shown(first), "not understood; dropped")
             if _base(first) not in _PREPARES and not self._open:
@@ -1365,7 +1383,9 @@ class _Body:
         if self._variables.exports_all and source.startswith(("source ", ". ")):
             source = f"{{ set -a; {source}; set +a; }}"
         if command.after == "||" and flow.tried == len(self._steps):
-            source = f"{{ {self._steps.pop().source} || {source}; }}"
+            at = flow.begun + max((n for n, step in enumerate(self._steps[flow.begun :], 1) if step.name), default=0)
+            source = f"{{ {' && '.join(step.source for step in self._steps[at:])} || {source}; }}"
+            del self._steps[at:]
         elif flow.condition:
             source = (
                 f"{flow.condition} && {source}" if command.end == "||" else f"{{ ! {flow.condition} || {source}; }}"
@@ -1401,7 +1421,8 @@ class _Body:
         draft.job.pop("workdir", None)  # the old folder is wrong even if the new one is unknown
         if known:
             draft.job["workdir"] = written
-            draft.translated(line, first, f"{shown(written)} → job.workdir")
+            note = draft.ambiguous if self._asked else draft.translated
+            note(line, first, f"{shown(written)} → job.workdir{', whatever the condition before it' * self._asked}")
             self._name_unknown(line, unknown_names(where), ())
         elif goes_back or written:
             draft.ambiguous(line, first, f"{shown(written)}: set job.workdir to the folder")
@@ -1528,21 +1549,19 @@ class _Body:
 
     def _environment(self, step: _Step, used: set[str], job: JobLine | None, *, is_final: bool) -> list[str]:
         """Translate an export; return the commands that `activate` needs for it, or for a later one that adds to it."""
-        draft, line, name = self._draft, step.line, step.name
+        draft, line, name, unknown = self._draft, step.line, step.name, unknown_names(step.value)
         if name in (*OWN_VARIABLES, "NODE_RANK"):
             draft.dropped(line, name, _BY_DISTTUI)
-        elif name in used and len(step.value.split()) > 1:
+        elif name in used and (len(step.value.split()) > 1 or not draft.variables.keys().isdisjoint(unknown)):
             draft.translated(line, name, f"words of the command in line {job.line if job else 0}")
-        elif (is_final and not unknown_names(step.value)) and (
-            step.value or (name in self._variables.values and "=" in step.source)
-        ):
+        elif (is_final and not unknown) and (step.value or (name in self._variables.values and "=" in step.source)):
             draft.variable(line, name, self._variables.shown(step.value))
         elif step.value and not self._computed(step.value):
             if kept := self._kept(line, f"export {step.source}", (name,)):
                 draft.translated(line, name, f"{shown(step.source)} → activate")
                 return kept
-        elif step.value and not any(re.fullmatch(r"VALUE\d*", each) for each in unknown_names(step.value)):
-            self._name_unknown(line, unknown_names(step.value), ())
+        elif step.value and not any(re.fullmatch(r"VALUE\d*", each) for each in unknown):
+            self._name_unknown(line, unknown, ())
             draft.variable(line, name, self._variables.shown(step.value))
         else:
             why = self._variables.why.get(name, "it is computed when the job starts" if step.value else "it is empty")
@@ -1594,8 +1613,8 @@ class _Body:
             args=tuple(map(values.shown, args)),
             options={name: values.shown(self._counted(name, value)) for name, value in job.options.items()},
             srun={name: values.shown(values.settled(value)) for name, value in job.srun.items()},
+            unsure=frozenset(self._doubt_counts(job)),
         )
-        self._doubt_counts(job)
         if named:
             draft.translated(line, "srun" if job.srun else "command", f"{shown(made.value)} → job.{made.kind}")
         else:
@@ -1625,22 +1644,26 @@ class _Body:
             self._take_python(line, made)
         return made
 
-    def _doubt_counts(self, job: JobLine) -> None:
-        """Note counts whose value is the one before a block or condition, which may change it."""
+    def _doubt_counts(self, job: JobLine) -> Iterator[str]:
+        """Yield the options that the script may set to another value than the one used; note those that are counts."""
         values = self._variables
         mpirun = job.launcher == "mpirun"
         options = [(f"mpirun {name.lstrip('-')}" if mpirun else name, value) for name, value in job.options.items()]
         for name, value in (*options, *job.srun.items()):
-            for unknown in unknown_names(value) if name in _COUNTS else ():
-                why, usual = values.why.get(unknown, ""), values.defaults.get(unknown)
-                if usual is not None and _CONDITIONAL.match(why):
-                    self._draft.guess(_COUNTS[name], job.line, name.lstrip("-"), f"${unknown}: {why} → {shown(usual)}")
+            for unknown in unknown_names(value):
+                usual = values.defaults.get(unknown)
+                why = values.why.get(unknown, "")
+                if usual is not None and unknown in values.in_doubt and why != COUNTS_GPUS:
+                    yield name
+                    if number := _COUNTS.get(name):
+                        what = f"${unknown}: {why} → {shown(usual)}"
+                        self._draft.guess(number, job.line, name.lstrip("-"), what)
 
     def _counted(self, name: str, value: str) -> str:
         """Return the value of a launcher's option; `gpu` if it counts the GPUs of the host."""
-        value = self._variables.settled(value)
-        counts = only_unknown(value) in _GPUS_OF_HOST or self._variables.why.get(only_unknown(value)) == COUNTS_GPUS
-        return "gpu" if counts and name in _COUNTED_OPTIONS else value
+        settled = self._variables.settled(value)
+        counts = only_unknown(settled) in _GPUS_OF_HOST or self._variables.why.get(only_unknown(value)) == COUNTS_GPUS
+        return "gpu" if counts and name in _COUNTED_OPTIONS else settled
 
     def _take_python(self, line: int, job: JobLine) -> None:
         """Translate the interpreter, or note it if its path is unknown."""

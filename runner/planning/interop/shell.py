@@ -398,6 +398,7 @@ class State(NamedTuple):
     assigned: str | None
     array: tuple[str, ...] | None
     why: str | None
+    in_doubt: bool
 
 
 @dataclass
@@ -411,6 +412,8 @@ class Variables:
     """Name → its assignment, as written in the script."""
     why: dict[str, str] = field(default_factory=dict)
     """Unknown name that does not come from the environment → the reason."""
+    in_doubt: set[str] = field(default_factory=set)
+    """Unknown names that the script may set, so that the default of one is a guess."""
     parts: dict[str, frozenset[str]] = field(default_factory=dict)
     """Name → the names in its value."""
     arrays: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -464,7 +467,8 @@ class Variables:
 
     def state(self, name: str) -> State:
         """Return what is known about a name."""
-        return State(name, self.values.get(name), self.assigned.get(name), self.arrays.get(name), self.why.get(name))
+        known = (self.values.get(name), self.assigned.get(name), self.arrays.get(name), self.why.get(name))
+        return State(name, *known, name in self.in_doubt)
 
     def restore(self, state: State) -> None:
         """Reset a name to an earlier state."""
@@ -472,6 +476,7 @@ class Variables:
         _put(self.assigned, state.name, state.assigned)
         _put(self.arrays, state.name, state.array)
         _put(self.why, state.name, state.why)
+        (self.in_doubt.add if state.in_doubt else self.in_doubt.discard)(state.name)
 
     def assign(self, name: str, word: Word) -> None:
         """Record an assignment; `word` is its right-hand side."""
@@ -491,7 +496,7 @@ class Variables:
         elif any(
             piece.kind == "name" and piece.text.isdigit() and piece.text not in self.values for piece in word.pieces
         ):
-            self.forget(name, "it is an argument of the script", may_stay=False)
+            self.forget(name, "it is an argument of the script", may_stay=False, is_set=False)
             one, *more = [piece for piece in word.pieces if piece.kind != "text" or piece.text]
             if one.default is not None and not more:
                 self._take_default(name, one.default)
@@ -500,23 +505,24 @@ class Variables:
             self.arrays.pop(name, None)
             self.values[name], self.assigned[name] = value, f"{name}={word.source}"
             self.why.pop(name, None)
+            self.in_doubt.discard(name)
 
     def _assign_array(self, name: str, text: str, before: tuple[str, ...]) -> None:
         """Record `NAME=(a b)`, or `NAME+=(c)`, which appends to the words in `before`."""
         try:
             words = [word for command in commands(text) for word in command.words]
         except UnreadScriptError as error:
-            self.forget(name, str(error.args[1]))
+            self.forget(name, str(error.args[1]), may_stay=False)
             return
         if name in self.why or any(map(is_printed, words)):
-            self.forget(name, "it is computed when the job starts")
+            self.forget(name, "it is computed when the job starts", may_stay=False)
             return
         if any(word.source.startswith("[") for word in words):
-            self.forget(name, "the words of an array have keys")
+            self.forget(name, "the words of an array have keys", may_stay=False)
             return
         self.parts[name] |= {piece.text for word in words for piece in word.pieces if piece.kind == "name"}
         fields = (*before, *(field for word in words for field in self.fields(word)))
-        self.forget(name, f"more than {_MOST_WORDS:,} words")
+        self.forget(name, f"more than {_MOST_WORDS:,} words", may_stay=False)
         if len(fields) <= _MOST_WORDS:
             self.why.pop(name)
             self.arrays[name] = fields
@@ -525,8 +531,13 @@ class Variables:
         if self.marks:
             self.before.append(self.state(name))
 
-    def forget(self, name: str, why: str, *, may_stay: bool = True) -> None:
-        """Record that a variable is unknown from here on, and why; with `may_stay` its old value is its default."""
+    def forget(self, name: str, why: str, *, may_stay: bool = True, is_set: bool = True) -> None:
+        """Record that a variable is unknown from here on, and why.
+
+        Args:
+            may_stay: Whether it may keep its value, which becomes its default.
+            is_set: Whether the script may have set it, so that a later `${NAME:-default}` may not use its default.
+        """
         self._remember(name)
         before = self.values.pop(name, "")
         self.assigned.pop(name, None)
@@ -535,6 +546,7 @@ class Variables:
             self.defaults.pop(name, None)
         elif before and not _UNKNOWN.search(before) and not re.search(r"[{}\n]", before):
             self.defaults[name] = before
+        (self.in_doubt.add if is_set else self.in_doubt.discard)(name)
         self.why[name] = why
 
     def give(self, arguments: Sequence[str] | None) -> None:
@@ -632,7 +644,9 @@ class Variables:
         return f"{_OPEN}{name}{_CLOSE}"
 
     def _take_default(self, name: str, written: str) -> None:
-        """Record the default of a name from `${NAME:-written}`."""
+        """Record the default of a name from `${NAME:-written}`, unless it may still have an earlier value."""
+        if name in self.in_doubt and name in self.defaults:
+            return
         plain = written[:1] == '"' or re.fullmatch("'[^']*'", written)
         default = self.text(_Scanner(written if plain else f'"{written}"')._word())
         if not _UNKNOWN.search(default) and not re.search(r"[{}\n]", default):
