@@ -182,7 +182,7 @@ def _lasting(facts: HostFacts) -> Iterator[tuple[str, str]]:
     yield "kernel", f"{facts.kernel} {facts.arch}"
     yield "CPU", f"{facts.cpu.available} of {facts.cpu.logical} {facts.cpu.model}"
     yield "memory", gibibytes(facts.memory.total)
-    yield "GPUs", ", ".join(f"{gpu.name} {gibibytes(gpu.memory_total)}" for gpu in facts.gpus) or "none"
+    yield "GPUs", ", ".join(f"{gpu.name} {gpu.size}" for gpu in facts.gpus) or "none"
     if facts.gpus:
         yield "GPU driver", ", ".join(dict.fromkeys(gpu.driver for gpu in facts.gpus))
     for one in facts.interpreters:

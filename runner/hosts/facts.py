@@ -81,6 +81,11 @@ class Gpu:
     """A lease of another user or run that prevents this user from starting a run on it."""
 
     @property
+    def size(self) -> str:
+        """Its memory as text: `80 GiB`."""
+        return f"{round(self.memory_total / 2**30)} GiB" if self.memory_total else "memory unknown"
+
+    @property
     def busy(self) -> bool:
         """Whether the GPU is leased by others or in use."""
         return self.lease is not None or self.in_use

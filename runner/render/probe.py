@@ -120,8 +120,8 @@ def _cpu_limits(facts: HostFacts) -> Iterator[str]:
 
 
 def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
-    for (name, memory), group in groupby(gpus, key=lambda gpu: (gpu.name, gpu.memory_total)):
-        yield f"{_numbers(group)}: {name}, {_size(memory)}"
+    for kind, group in groupby(gpus, key=lambda gpu: f"{gpu.name}, {gpu.size}"):
+        yield f"{_numbers(group)}: {kind}"
     for who, group in groupby(gpus, key=lambda gpu: gpu.lease and who_has(gpu.lease, now)):
         if who:
             yield f"{_numbers(group)}: leased: {who}"
@@ -131,10 +131,6 @@ def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
             taken = f"GPU {gpu.index}: {gibibytes(gpu.memory_used)} used{use}"
             who = ", ".join(f"{item.user} ({item.command} {item.pid})" for item in gpu.processes)
             yield f"{taken}, by {who or 'a process that is not visible from here'}"
-
-
-def _size(memory: int) -> str:
-    return f"{_gib(memory)} GiB" if memory else "memory unknown"
 
 
 def _numbers(group: Iterable[Gpu]) -> str:
@@ -188,7 +184,7 @@ def _alike(value: Any, usual: Any) -> bool:
 
 
 def _gpu_summary(facts: HostFacts) -> str:
-    kinds = Counter(f"{gpu.name} {_size(gpu.memory_total)}" for gpu in facts.gpus)
+    kinds = Counter(f"{gpu.name} {gpu.size}" for gpu in facts.gpus)
     return " + ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or "none"
 
 

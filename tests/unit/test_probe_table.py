@@ -9,6 +9,7 @@ import pytest
 from disttui.runner.errors import HostError
 from disttui.runner.hosts.facts import Cpu, Disk, Gpu, GpuProcess, HostFacts, Interpreter, Memory, Nic, Workdir
 from disttui.runner.render.probe import WIDTH, render_probe
+from disttui.tui.wizard.hardware import gpu_name
 
 _GIB = 2**30
 _PLAIN = HostFacts(
@@ -66,6 +67,12 @@ def test_busy_gpus_name_who_uses_them() -> None:
     assert "    GPUs 0-2: NVIDIA L4, 24 GiB" in text
     assert "    GPU 1: 20.0 GiB used, 50 % busy, by alice (python 4242)" in text
     assert "    GPU 2: 9.0 GiB used, 50 % busy, by a process that is not visible from here" in text
+
+
+def test_gpu_memory_that_is_not_reported_is_unknown() -> None:
+    gpu = replace(_gpu(0), name="NVIDIA GB10", memory_total=0)
+    assert "GPU 0: NVIDIA GB10, memory unknown" in render_probe([("node1", replace(_PLAIN, gpus=(gpu,)))])
+    assert gpu_name(gpu) == "GB10 memory unknown" and gpu_name(_gpu(0)) == "L4 24 GiB"
 
 
 def test_differences_are_marked_against_most_hosts() -> None:

@@ -154,4 +154,4 @@ def gpu_kinds(facts: HostFacts) -> str:
 def gpu_name(gpu: Gpu) -> str:
     """The model and memory of a GPU: `A100-SXM4 80 GiB`; a size in the name is not repeated."""
     name = re.sub(r"[- ]\d+GB\b", "", gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce "))
-    return f"{name} {round(gpu.memory_total / 2**30)} GiB"
+    return f"{name} {gpu.size}"
