@@ -33,8 +33,8 @@ def test_8_damaged_mirrors_crash_no_screen() -> None:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", range(0, 1000, 50))
-def test_1000_damaged_mirrors_crash_no_screen(first: int) -> None:
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_400_damaged_mirrors_crash_no_screen(first: int) -> None:
     _look_at(first, 50, 3)
 
 
