@@ -60,6 +60,7 @@ srun -l --kill-on-bad-exit=1 torchrun --nnodes 2 --nproc_per_node=4 \\
 DEEPSPEED = """{
 \t"train_batch_size": 64,
 \t"train_micro_batch_size_per_gpu": 4,
+\t"gradient_accumulation_steps": 1,
 \t"zero_optimization": {"stage": 2},
 \t"optimizer": {"params": {"lr": "auto"}}
 }"""
@@ -239,7 +240,24 @@ def test_deepspeed_file_is_passed_on_and_sets_process_count() -> None:
     profile, said = taken(DEEPSPEED, "conf/ds.json", hosts=("a", "b"))
     assert [host.num_processes for host in profile.hosts] == [8, 8]
     assert profile.job.args == ("--deepspeed", "--deepspeed_config", "ds.json")
-    assert "5: optimizer.params.lr: ambiguous: auto:" in said
+    assert "6: optimizer.params.lr: ambiguous: auto:" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "processes", "what"),
+    [
+        ("", 8, "8 = 1 × 1 × 8 processes → num_processes: 4 per host"),
+        (', "sequence_parallel_size": 4', 32, "8 = 1 × 1 × 32 processes / 4 → num_processes: 16 per host"),
+        (', "elasticity": {"enabled": true}', None, "elasticity.enabled changes what train_batch_size counts → auto"),
+        (', "tensor_parallel": {"autotp_size": 2}', None, "tensor_parallel.autotp_size changes what train_batch_size"),
+        (None, None, "the file gives no number → auto"),  # DeepSpeed computes the accumulation from the processes
+    ],
+)
+def test_the_batch_sizes_of_deepspeed_give_its_processes(more: str | None, processes: int | None, what: str) -> None:
+    rest = "" if more is None else f', "gradient_accumulation_steps": 1{more}'
+    text = f'{{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1{rest}}}'
+    profile, said = taken(text, hosts=("a", "b"))
+    assert profile.hosts[0].num_processes == (processes and processes // 2) and what in said
 
 
 def test_an_sbatch_script_is_read_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

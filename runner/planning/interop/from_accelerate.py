@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from disttui.runner.formatting import amount
 from disttui.runner.hosts.discovery import flaw_of
@@ -315,7 +316,9 @@ class AccelerateReader:
             ):
                 draft.ambiguous(line, label, f"{shown(text)}: write hosts, and gpus: […] beside each; dropped")
             elif self._hosts:
-                draft.ambiguous(line, label, f"{shown(text)}: overridden by --host; write gpus: […] beside each host")
+                known = {one.num_processes for one in found} == {draft.num_processes}
+                note = draft.ambiguous if known else partial(draft.guess, "processes")
+                note(line, label, f"{shown(text)}: overridden by --host; write gpus: […] beside each host")
             else:
                 draft.hosts, draft.wanted = found, len(found)
                 draft.translated(line, label, "→ hosts, with the gpus and processes of each")

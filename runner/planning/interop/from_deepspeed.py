@@ -8,6 +8,8 @@ from disttui.runner.planning.interop.draft import Translation, shown
 from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode
 
 _SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_SHARED = "sequence_parallel_size"
+"""The number of processes that share a batch."""
 _STAYS = "stays in the file, which the script reads"
 
 
@@ -28,7 +30,7 @@ def read(root: MappingNode, draft: Translation, hosts: int) -> None:
         if isinstance(node, ScalarNode) and node.text == "auto":
             what = "Trainer and Accelerate fill it in; DeepSpeed itself rejects it"
             draft.ambiguous(place, path, f"auto: {what}")
-        elif path not in _SIZES:
+        elif path not in (*_SIZES, _SHARED):
             draft.translated(place, path, _STAYS)
     _processes(root, draft, hosts)
 
@@ -43,11 +45,22 @@ def values(node: MappingNode, above: str) -> Iterator[tuple[int, str, Node]]:
             yield place.line, path, value
 
 
+def _changes_total(path: str, node: Node) -> bool:
+    """Whether a setting makes `train_batch_size` unequal to micro batch × accumulation × processes."""
+    text = node.text if isinstance(node, ScalarNode) else ""
+    return (path == "elasticity.enabled" and text == "true") or (
+        path == "tensor_parallel.autotp_size" and text not in ("0", "1")
+    )
+
+
 def _processes(root: MappingNode, draft: Translation, hosts: int) -> None:
-    """Derive the processes per host: train_batch_size = micro batch × accumulation × processes."""
+    """Derive the processes: train_batch_size = micro batch × accumulation × processes / sequence_parallel_size.
+
+    So DeepSpeed's `DeepSpeedConfig` requires. It computes a missing accumulation from the number of processes.
+    """
     numbers: dict[str, int] = {}
     lines: dict[str, int] = {}
-    for key in _SIZES:
+    for key in (*_SIZES, _SHARED):
         place, node = root.entries.get(key, (root.place, None))
         text = node.text if isinstance(node, ScalarNode) else ""
         lines[key] = place.line
@@ -56,21 +69,24 @@ def _processes(root: MappingNode, draft: Translation, hosts: int) -> None:
         elif node is not None and text != "auto":
             draft.wrong(place.line, place.column, f"{key}: {shown(text)}", "expected a whole number from 1")
     total, micro = numbers.get(_SIZES[0]), numbers.get(_SIZES[1])
-    steps = numbers.get(_SIZES[2], 1 if _SIZES[2] not in root.entries else 0)
-    if not (total and micro and steps):
-        for key, number in numbers.items():
-            draft.translated(lines[key], key, f"{number}: {_STAYS}")
-        draft.ambiguous(0, "num_processes", "the file gives no number → auto: one per GPU or core")
-        return
-    processes, left = divmod(total, micro * steps)
-    if left or not processes:
-        what = f"{_SIZES[0]}: {total} is not a multiple of micro batch {micro} × accumulation {steps}"
+    steps, each = numbers.get(_SIZES[2]), numbers.get(_SHARED, 1)
+    processes, left = divmod((total or 0) * each, (micro or 1) * (steps or 1))
+    if total and micro and (left or not processes):
+        what = f"{_SIZES[0]}: {total} is not a multiple of micro batch {micro} × accumulation {steps or 1}"
         draft.wrong(lines[_SIZES[0]], 1, what, "DeepSpeed rejects it; correct one of them")
         return
-    for key in (_SIZES[1], _SIZES[2]):
+    others = [path for _, path, node in values(root, "") if _changes_total(path, node)]
+    if not (total and micro and steps) or others:
+        for key, number in numbers.items():
+            draft.translated(lines[key], key, f"{number}: {_STAYS}")
+        what = f"{others[0]} changes what {_SIZES[0]} counts" if others else "the file gives no number"
+        draft.ambiguous(0, "num_processes", f"{what} → auto: one per GPU or core")
+        return
+    for key in (_SIZES[1], _SIZES[2], _SHARED):
         if key in numbers:
             draft.translated(lines[key], key, f"{numbers[key]}: {_STAYS}")
-    line, product = lines[_SIZES[0]], f"{total} = {micro} × {steps} × {processes} processes → num_processes:"
+    shared = f" / {each}" if each > 1 else ""
+    line, product = lines[_SIZES[0]], f"{total} = {micro} × {steps} × {processes} processes{shared} → num_processes:"
     if processes % max(hosts, 1):
         what = f"{_SIZES[0]}: {total} means {processes} processes, not a multiple of {hosts} hosts"
         draft.wrong(line, 1, what, "give another number of hosts by --host")
