@@ -15,11 +15,10 @@ from disttui.runner.api.questions import HostNotice, ignore, problem_of
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
 from disttui.runner.formatting import number
-from disttui.runner.hosts.answers import Exit, no_exit, read_exit, to_store
 from disttui.runner.hosts.link import Link
 from disttui.runner.ids import short
 from disttui.runner.paths import inside
-from disttui.runner.protocol import files
+from disttui.runner.protocol.files import Exit
 from disttui.runner.protocol.summary import disk_use
 from disttui.runner.runs.registry import KnownRun, folder_of, known_runs, mirror_of, refuse_sandbox, run_names
 from disttui.runner.runs.remote import Reached, RunRemovedError, reach_hosts, removed, sync
@@ -50,7 +49,7 @@ class StopResult:
     run: str
     ends: Mapping[str, Exit]
     """How the run ended on each host that has reported it."""
-    end: files.Exit | None = None
+    end: Exit | None = None
     """How the run ended; None: a host may still run it."""
     before: bool = False
     """Whether it had ended, or was not running, before the stop."""
@@ -60,7 +59,7 @@ class StopResult:
     @property
     def left(self) -> tuple[tuple[str, int], ...]:
         """(host, pid) of processes that could not be ended."""
-        return tuple((host, pid) for host, end in self.ends.items() for pid in end["left"])
+        return tuple((host, pid) for host, end in self.ends.items() for pid in end.get("left", []))
 
     @property
     def complete(self) -> bool:
@@ -212,7 +211,7 @@ class _Stop:
             refuse_sandbox(self.run)
             known = self.run.ends()
             if not self.reached.links and len(known) == len(self.run.hosts):
-                self._before, self._ends = True, {node: read_exit(end) for node, end in known.items()}
+                self._before, self._ends = True, known
                 return
             self.reached.refuse_none()
             self._take_answers()
@@ -282,12 +281,12 @@ class _Stop:
                 self.waiting.discard(node)
                 # A sandbox's hosts vanish with the command that follows the run, which has stored the end.
                 if end := self.run.ends().get(node):
-                    self._ends[node] = read_exit(end)
+                    self._ends[node] = end
                 else:
                     self._tell(self.run, problem_of(host, status))
                     self._broken.add(node)
             elif not status["alive"]:
-                self._ends[node] = status["exit"] or no_exit()
+                self._ends[node] = status["exit"] or Exit()
                 self.waiting.discard(node)
             elif status["waits"] and (notice := HostNotice(host, status["waits"])) not in self._reported:
                 self._reported.add(notice)
@@ -313,11 +312,12 @@ class _Stop:
         if unknown := sorted(self._refused | silent):
             # The leader ends after all other hosts; it may be reachable again and have received the stop.
             self._ends |= _look_again(self._viewer, run, unknown)
-        known = {**{node: read_exit(end) for node, end in run.ends().items()}, **self._ends}
-        led = known[0]["unconfirmed"] if 0 in known else None
-        doubtful = self._refused | set(led if led is not None else () if self._removed else range(len(run.hosts)))
-        open_ = sorted(doubtful - known.keys())
-        ends = {node: to_store(end) for node, end in self._ends.items() if end["state"]}
+        known = {**run.ends(), **self._ends}
+        led = known.get(0, {})
+        nodes = range(len(run.hosts))
+        unsure = led.get("unconfirmed", () if self._removed or led.get("state") == "finished" else nodes)
+        open_ = [node for node in nodes if node in {*self._refused, *unsure} - known.keys()]
+        ends = {node: end for node, end in self._ends.items() if "state" in end}
         run.note_ends(ends, open_)
         leader = [0] if 0 in self._ends and 0 in self.reached.links else []
         for answer in self.reached.ask("list", leader, **run.request()).values():
@@ -326,7 +326,7 @@ class _Stop:
                     run.note_seen(last)  # its progress, for lists
         return StopResult(
             run.run,
-            {run.hosts[node].name: end for node, end in sorted(self._ends.items()) if end["state"] or not self._before},
+            {run.hosts[node].name: end for node, end in sorted(self._ends.items()) if node in ends or not self._before},
             outcome({**run.ends(), **ends}, len(run.hosts), run.problem),
             self._before,
             tuple(run.hosts[node].name for node in open_),
@@ -346,7 +346,7 @@ def _look_again(viewer: Viewer, run: KnownRun, nodes: list[int]) -> dict[int, Ex
     with viewer.reach(run, nodes, _AGAIN) as reached:
         answers = reached.ask("status", **run.request())
     return {
-        node: answer["exit"] or no_exit()
+        node: answer["exit"] or Exit()
         for node, answer in answers.items()
         if not isinstance(answer, DisttuiError) and not answer["alive"]
     }

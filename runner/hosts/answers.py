@@ -10,11 +10,9 @@ from itertools import islice
 from typing import Any, Literal, TypedDict
 
 from disttui.runner.formatting import number
-from disttui.runner.protocol import files, tree
-from disttui.runner.protocol.cause import Cause
+from disttui.runner.protocol import tree
 from disttui.runner.protocol.checks import DialAnswer, Inspected
-from disttui.runner.protocol.events import Held, LeftProcess
-from disttui.runner.protocol.files import LeaderPlace
+from disttui.runner.protocol.files import Exit, LeaderPlace
 from disttui.runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED, MOST_ORPHANS
 from disttui.runner.protocol.names import ENVIRONMENT
 from disttui.runner.protocol.requests import (
@@ -44,25 +42,6 @@ class StagedTree(TypedDict):
     tree: str
     manifest: bytes
     file: bool
-
-
-class Exit(TypedDict):
-    """The part of exit.json that commands show."""
-
-    t: float | None
-    state: str
-    code: int
-    attempt: int
-    cause: Cause
-    left: list[int]
-    processes: list[LeftProcess]
-    held: Held
-    unconfirmed: list[int] | None
-    """The leader's list of node ranks that have not confirmed a stop; None if it reports none."""
-
-
-class _Left(TypedDict, total=False):
-    processes: list[LeftProcess]
 
 
 class Status(TypedDict):
@@ -98,33 +77,7 @@ def _status(answer: Mapping[str, Any]) -> Status:
         raise ValueError("alive")
     end = answer.get("exit")
     waits = text(answer.get("waits"), _LONG)
-    return {"alive": answer["alive"], "exit": read_exit(end) if isinstance(end, dict) else None, "waits": waits}
-
-
-def read_exit(end: Mapping[str, object]) -> Exit:
-    """Decode the content of an exit.json; missing or malformed values get defaults."""
-    state, unconfirmed = text(end.get("state"), _SHORT), end.get("unconfirmed")
-    return {
-        "t": number(end.get("t")),
-        "state": state,
-        "code": 1 if (code := whole(end.get("code"), 256)) is None else code,
-        "attempt": whole(end.get("attempt")) or 0,
-        "cause": decode(Cause, mapping(end.get("cause"))),
-        "left": _wholes(end.get("left")),
-        "processes": decode(_Left, {"processes": end.get("processes", [])}).get("processes", []),
-        "held": decode(Held, mapping(end.get("held"))),
-        "unconfirmed": _wholes(unconfirmed) if isinstance(unconfirmed, list) else [] if state == "finished" else None,
-    }
-
-
-def to_store(end: Exit) -> files.Exit:
-    """Encode as the content of an exit.json."""
-    return decode(files.Exit, {name: value for name, value in end.items() if value is not None})
-
-
-def no_exit() -> Exit:
-    """Return the answer of a host that does not know how its part of the run ended."""
-    return read_exit({})
+    return {"alive": answer["alive"], "exit": decode(Exit, end) if isinstance(end, dict) else None, "waits": waits}
 
 
 def _stacks(answer: Mapping[str, Any]) -> StacksAnswer:
@@ -221,10 +174,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {text(name, _SHORT): _plain(one) for name, one in islice(value.items(), 256)}
     return value if isinstance(value, bool | None) or number(value) is not None else None
-
-
-def _wholes(items: object) -> list[int]:
-    return [one for item in items[:10_000] if (one := whole(item)) is not None] if isinstance(items, list) else []
 
 
 def _texts(items: list[Any], most: int) -> list[str]:

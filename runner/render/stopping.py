@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from disttui.runner.api.ending import Old, StopResult
 from disttui.runner.formatting import amount, duration, gibibytes, when
-from disttui.runner.hosts.answers import Exit
 from disttui.runner.ids import short
 from disttui.runner.protocol.events import LeftProcess
+from disttui.runner.protocol.files import Exit
 from disttui.runner.render.story import held_words, left_words
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.text import clean
@@ -21,11 +21,11 @@ def stopped_lines(stopped: StopResult) -> list[str]:
     lines = []
     if left := [f"{host}: {_process(ends[host], pid)}" for host, pid in stopped.left]:
         lines.append(f"could not be ended: {', '.join(left)}")
-    lines += [f"{host}: {words}" for host, end in ends.items() for words in held_words(end["held"])]
+    lines += [f"{host}: {words}" for host, end in ends.items() for words in held_words(end.get("held", {}))]
     if stopped.before:
         lines = [_ended_before(stopped)]
     elif ends:
-        state = stopped.end["state"] if stopped.end else "stopped"
+        state = (stopped.end or {}).get("state", "stopped")
         lines.append(f"{run} {state} on {', '.join(ends)}")
     if stopped.unconfirmed:
         lines.append(f"not confirmed by {', '.join(stopped.unconfirmed)}: repeat the stop when they are reachable")
@@ -48,7 +48,7 @@ def stopped_data(stopped: StopResult) -> dict[str, object]:
 
 
 def _process(end: Exit, pid: int) -> str:
-    known = next((one for one in end["processes"] if one.get("pid") == pid), LeftProcess(pid=pid))
+    known = next((one for one in end.get("processes", []) if one.get("pid") == pid), LeftProcess(pid=pid))
     return clean(left_words(known))
 
 

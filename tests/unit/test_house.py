@@ -102,7 +102,6 @@ def test_a_circle_of_deferred_imports_is_listed() -> None:
 _SAME = {
     "Target": "`job` of the profile, and of the spec that is made of it",
     "Launch": "`launch` of the profile, and of the spec that is made of it",
-    "Exit": "exit.json, and as much of it as the viewing side has checked",
     "Problem": "what a user can correct; the two zips that are shipped import nothing of each other",
     "RankIdentity": "where a process stands in the run; the two zips that are shipped import nothing of each other",
     **dict.fromkeys(
