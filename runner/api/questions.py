@@ -11,7 +11,7 @@ from disttui.runner.errors import DisttuiError
 from disttui.runner.ids import short
 from disttui.runner.profile.schema import Profile
 from disttui.runner.text import clean
-from disttui.runner.transport import Prompts, RefusePrompts
+from disttui.runner.transport import Prompts
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,15 @@ class Questions(Prompts, Protocol):
 
     def trust_profile(self, doubt: Doubt) -> bool | None:
         """Ask whether a profile may be used."""
+        return None
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
         """Ask whether to log in to `others`, which the host `asked` names as hosts of a run."""
+        return None
 
 
-class Unattended(RefusePrompts):
+class Unattended(Questions):
     """Nobody to ask: gives no password, accepts no unknown key, trusts nothing."""
-
-    def trust_profile(self, doubt: Doubt) -> bool | None:
-        """Return None: nobody can be asked."""
-        return None
-
-    def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
-        """Return None: nobody can be asked."""
-        return None
 
 
 class HostNotice(NamedTuple):

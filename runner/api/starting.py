@@ -37,8 +37,6 @@ from disttui.runner.runs.remote import stream_all, together
 
 if TYPE_CHECKING:
     from disttui.runner.hosts.facts import HostFacts
-    from disttui.runner.hosts.link import Link
-    from disttui.runner.planning.plan import Plan
 
 
 START_PATIENCE = 60.0

@@ -114,7 +114,16 @@ class Host(Model):
         return (f"{self.user}@" if self.user else "") + host + (f":{self.port}" if self.port else "")
 
 
-class Sync(Model):
+class _FromWord(Model):
+    """A section that may be written as a single word, its source."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_word(cls, data: Any) -> Any:
+        return {"from": data} if isinstance(data, str) else data
+
+
+class Sync(_FromWord):
     """Local code that every run gets a copy of."""
 
     source: Annotated[f.LocalFolder, Field(alias="from")] = "."
@@ -128,11 +137,6 @@ class Sync(Model):
     """What to send although ignored by git, large, apparently secret, or left out by default."""
     max: f.FileSize = 100 * 10**6
     """Larger files are left out."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _take_word(cls, data: Any) -> Any:
-        return {"from": data} if isinstance(data, str) else data
 
     @model_validator(mode="after")
     def _check_patterns(self) -> Sync:
@@ -148,7 +152,7 @@ class Sync(Model):
         return f"{self.to.rstrip('/')}/{run}" if self.to else f"{run_dir.rstrip('/')}/{run}/{CODE}"
 
 
-class Environment(Model):
+class Environment(_FromWord):
     """Python packages of the job, in a separate environment on every host."""
 
     source: Annotated[f.LocalFolder, Field(alias="from")] = "."
@@ -158,11 +162,6 @@ class Environment(Model):
     wheels: f.LocalFolder | None = None
     """Local folder of wheels instead of a package index; default: hosts that reach no index get wheels downloaded
     here."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _take_word(cls, data: Any) -> Any:
-        return {"from": data} if isinstance(data, str) else data
 
 
 class Job(Model):
@@ -585,16 +584,8 @@ _KNOWN = (
 )  # fmt: skip
 
 
-def _word(value: str) -> str:
-    if not _WORD.fullmatch(value):
-        raise bad(quoted(value), "expected one word")
-    return value
-
-
-def _time(value: str) -> str:
-    if not _TIME.fullmatch(value):
-        raise bad(quoted(value), 'expected minutes, or like "1:30:00" or "2-12:00"')
-    return value
+_word = f.matches(_WORD, "expected one word")
+_time = f.matches(_TIME, 'expected minutes, or like "1:30:00" or "2-12:00"')
 
 
 def _option(value: str) -> str:

@@ -86,7 +86,10 @@ class NeedsSshError(HostError):
 
 
 class Prompts(Protocol):
-    """Asks the user questions while connecting. Called from worker threads, one question at a time."""
+    """Asks the user questions while connecting. Called from worker threads, one question at a time.
+
+    Each answers with no unless it is overridden.
+    """
 
     def secret(self, host: str, question: str, said: str = "") -> str | None:
         """Ask for a password, a passphrase or the answer to a question of the host; None if the user gives up.
@@ -95,9 +98,11 @@ class Prompts(Protocol):
             question: Text of disttui or the user's ssh program, never of the host.
             said: Preceding text from the host, including its question: sanitised lines, each behind a bar.
         """
+        return None
 
     def tell(self, host: str, said: str) -> None:
         """Show text from the host, sanitised as in `secret`, that needs no answer."""
+        return
 
     def share_password(self, host: str, others: int) -> bool:
         """Ask whether the password that `host` has just accepted may be tried on other hosts.
@@ -105,28 +110,15 @@ class Prompts(Protocol):
         Args:
             others: Number of other hosts that are being connected to.
         """
+        return False
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Ask whether to add an unknown host key to the known hosts."""
+        return False
 
 
-class RefusePrompts:
+class RefusePrompts(Prompts):
     """Answers every question with no, for commands without a user."""
-
-    def secret(self, host: str, question: str, said: str = "") -> str | None:
-        """Give up."""
-        return None
-
-    def tell(self, host: str, said: str) -> None:
-        """Show nothing."""
-
-    def share_password(self, host: str, others: int) -> bool:
-        """Refuse."""
-        return False
-
-    def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
-        """Refuse."""
-        return False
 
 
 PATIENCE = 3.0
