@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from .layout import Layout
-from .state import Parameters
+from .state import Parameters, local
 
 
 class StepMeans(NamedTuple):
@@ -53,7 +53,7 @@ def reduce_and_clip(
     by_copies: dict[int, list[Any]] = {}
     for parameter in parameters.values():
         if parameter.grad is not None:
-            by_copies.setdefault(_copies(parameter, layout), []).append(_local(parameter))
+            by_copies.setdefault(_copies(parameter, layout), []).append(local(parameter.grad))
     squares = sum(nn.utils.get_total_norm(gradients) ** 2 / copies for copies, gradients in by_copies.items())
     totals = torch.stack(
         [
@@ -81,12 +81,6 @@ def _copies(parameter: Any, layout: Layout) -> int:
         for dimension, placement in enumerate(parameter.placements):
             ranks //= 1 if placement.is_replicate() else parameter.device_mesh.size(dimension)
     return ranks
-
-
-def _local(parameter: Any) -> Any:
-    """The gradient of this rank's part of a weight; FSDP places it like the weight."""
-    gradient = parameter.grad
-    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
 
 
 _GROWTH_INTERVAL = 2000

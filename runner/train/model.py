@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,8 +32,8 @@ class Attention(nn.Module):  # type: ignore[misc]
     The rows of `qkv` are ordered by head, so that a part of them consists of whole heads.
     """
 
-    exchange: Optional[Exchange] = None
-    """Set under context parallel: gathers a sequence whose parts are on several ranks."""
+    group: Any = None
+    """Set under context parallel: the ranks that share sequences; the first has their beginnings."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class Attention(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any, rotation: Any) -> Any:
         batch, length, _ = x.shape
         qkv = self.qkv(x).view(batch, length, -1, 3, self.head_width)
-        if self.exchange is not None:
-            qkv = self.exchange.whole_sequences(qkv)
+        if self.group is not None:  # part of the length × all heads → length × part of the heads
+            qkv = _AllToAll.apply(qkv, self.group, 2, 1)
         q, k, v = qkv.permute(3, 0, 2, 1, 4)
         q, k = rotate(q, rotation), rotate(k, rotation)
         dropout = self.dropout if self.training else 0.0
         y = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True).transpose(1, 2)
-        if self.exchange is not None:
-            y = self.exchange.own_part(y)
+        if self.group is not None:  # and back
+            y = _AllToAll.apply(y, self.group, 1, 2)
         return self.out(y.reshape(batch, length, -1))
 
 
@@ -133,25 +133,6 @@ def rotate(x: Any, rotation: Any) -> Any:
     cos, sin = rotation[:, : x.shape[-2]].to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
-
-
-class Exchange:
-    """Conversions between parts of sequences and parts of heads, in both directions.
-
-    Args:
-        group: The ranks that share sequences; the first has their beginnings.
-    """
-
-    def __init__(self, group: Any) -> None:
-        self._group = group
-
-    def whole_sequences(self, x: Any) -> Any:
-        """Batch × part of the length × all heads × … → batch × length × part of the heads × …. A collective."""
-        return _AllToAll.apply(x, self._group, 2, 1)
-
-    def own_part(self, x: Any) -> Any:
-        """Batch × length × part of the heads × … → batch × part of the length × all heads × …. A collective."""
-        return _AllToAll.apply(x, self._group, 1, 2)
 
 
 class _AllToAll(torch.autograd.Function):  # type: ignore[misc]

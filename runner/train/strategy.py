@@ -27,12 +27,11 @@ from torch.utils.checkpoint import checkpoint
 from .batching import BatchPlan
 from .layout import ORDER, VOCABULARY, Layout
 from .metrics import ForwardClock
-from .model import Exchange
 from .options import Options
 from .problem import Problem
 from .state import MOMENTS, Parameters, begin_moments
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _RANK = 4
 """Rank of the matrices that PowerSGD sends instead of a gradient."""
 _BUCKET = 32 * 2**20
@@ -54,7 +53,7 @@ def compress(model: Any, kind: str, warmup: int) -> None:
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif kind != "none":
         # Not torch's bf16_compress_hook, which DDP rejects with gloo; a lambda has no annotations to check.
-        model.register_comm_hook(_DTYPES[kind], lambda dtype, bucket: _send_as(dtype, bucket))  # noqa: PLW0108
+        model.register_comm_hook(DTYPES[kind], lambda dtype, bucket: _send_as(dtype, bucket))  # noqa: PLW0108
 
 
 def _send_as(dtype: Any, bucket: Any) -> Any:
@@ -103,7 +102,6 @@ def average_state(parameters: Iterable[Any], optimizer: Any, *, moments: bool) -
             average(optimizer.state[weight][key] for weight in weights for key in MOMENTS)
 
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Batch = tuple[Any, Any]
 """Inputs and targets, samples × length each."""
 
@@ -216,7 +214,9 @@ class Sharded(Strategy):
             fully_shard,
             mesh=mesh.sharding,
             mp_policy=MixedPrecisionPolicy(self._dtype, torch.float32) if low else MixedPrecisionPolicy(),
-            offload_policy=offload_policy(device, wanted=options.cpu_offload == "yes"),
+            offload_policy=(
+                CPUOffloadPolicy(pin_memory=device.type == "cuda") if options.cpu_offload == "yes" else OffloadPolicy()
+            ),
         )
         if layout.pp > 1 or layout.dp_shard * layout.cp == 1:
             # A pipeline would gather the weights again for every micro batch; shards of one rank save nothing.
@@ -243,7 +243,7 @@ class Pipelined(Sharded):
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: PLC0415
 
         self._width = options.width
-        self._group = mesh.group("pp")
+        self._group = mesh.whole.get_group("pp")
         micro_batches = plan.micro_batches(mesh.layout.pp)
         shape = plan.batch_size * plan.accumulate // micro_batches, options.context // mesh.layout.cp
         tokens = torch.zeros(shape, dtype=torch.long, device=device)
@@ -296,9 +296,9 @@ def distribute(model: Any, mesh: RankMesh, device: Any, options: Options, plan: 
     """Spread a model that every rank has built on the CPU; all ranks start with rank 0's weights."""
     layout = mesh.layout
     if layout.cp > 1:
-        exchange = Exchange(mesh.group("cp"))
+        group = mesh.whole.get_group("cp")
         for block in model.blocks.values():
-            block.attention.exchange = exchange
+            block.attention.group = group
     if layout.pp > 1:
         return Pipelined(model, mesh, device, options, plan)
     kind: type[Union[Sharded, Replicated]] = Sharded if layout.tp > 1 or layout.strategy != "ddp" else Replicated
@@ -326,11 +326,6 @@ def recompute_activations(blocks: Any) -> None:
     """
     for block in blocks:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-
-
-def offload_policy(device: Any, *, wanted: bool) -> OffloadPolicy:
-    """Where FSDP keeps weights, gradients and moments between uses."""
-    return CPUOffloadPolicy(pin_memory=device.type == "cuda") if wanted else OffloadPolicy()
 
 
 # Tensor parallel with sequence parallel (Korthikanti et al. 2022, arXiv 2205.05198): each rank has a part of the heads
@@ -393,10 +388,6 @@ class RankMesh:
             # torch intends to remove this and has no public way yet to combine a flattened dimension with another.
             warnings.filterwarnings("ignore", message="Slicing a flattened dim")
             return self.whole["dp_replicate", inner.mesh_dim_names[0]]
-
-    def group(self, name: str) -> Any:
-        """The process group of this rank along one dimension of a size above 1. A collective when first used."""
-        return self.whole.get_group(name)
 
     @property
     def first_stage(self) -> bool:
