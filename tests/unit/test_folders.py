@@ -7,7 +7,6 @@ import shutil
 import struct
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,11 @@ from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import listing, runs
 from disttui.runner.protocol.requests import Op, StartRequest
 from disttui.runner.transport.local import LocalConnection
-from tests.unit.runs_kit import SLEEP, Make, making
+from tests.unit.runs_kit import SLEEP, Make
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 
 _STRANGER = 65533
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
 
 
 @pytest.fixture

@@ -8,21 +8,15 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from disttui.runner.node import ports, procs
-from tests.unit.runs_kit import SLEEP, Make, making, same
+from tests.unit.runs_kit import SLEEP, Make, same
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
 
 
 def test_three_unequal_hosts_train(cluster: Make) -> None:

@@ -12,15 +12,10 @@ from pathlib import Path
 import pytest
 
 from disttui.runner.node import procs
-from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
+from tests.unit.runs_kit import SLEEP, Cluster, Make, same
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
 
 
 ECHO = """

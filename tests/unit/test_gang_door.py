@@ -7,7 +7,6 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,9 @@ from disttui.runner.node import procs
 from disttui.runner.node.gang.follower import Follower
 from disttui.runner.node.host import HostPart
 from disttui.runner.node.loop import Loop
-from tests.unit.runs_kit import SLEEP, Make, making, same
+from tests.unit.runs_kit import SLEEP, Make, same
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
 
 
 _GREETING = b"0123456789abcdef" * 2

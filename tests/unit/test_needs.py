@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,7 @@ from disttui.runner.node.probe.report import probe
 from disttui.runner.profile.load import parse
 from tests.unit.history_kit import kept, lines, mirrored, printed
 from tests.unit.planning import facts, planned
-from tests.unit.runs_kit import Make, making
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
+from tests.unit.runs_kit import Make
 
 
 @pytest.fixture

@@ -18,16 +18,11 @@ from disttui.runner.node.observe.signs import ProcessGroupCheck
 from disttui.runner.render.story import ending
 from disttui.runner.runs.contents import read_content
 from disttui.runner.runs.state import RunState, begin
-from tests.unit.runs_kit import Make, making, same
+from tests.unit.runs_kit import Make, same
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
 
 
 def watching(kind: str = "script", launcher: str = "torchrun", **launch: Any) -> tuple[ProcessGroupCheck, list[Any]]:

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from disttui.runner.node.loop import Loop
 from disttui.runner.node.observe import stacks
 from disttui.runner.node.observe.ranks import Ranks
 from disttui.runner.node.observe.reports import launcher_end, report
-from tests.unit.runs_kit import Cluster, Make, making
+from tests.unit.runs_kit import Cluster, Make
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 
@@ -39,11 +38,6 @@ _SANE = {"t": st.just(1.7e9), "rank": st.just(0), "pid": st.just(4_000_000), "wo
 _RECORDS = st.fixed_dictionaries(
     {"e": _KINDS}, optional={name: st.one_of(_ODD, _SANE.get(name, _ODD)) for name in _NAMES}
 )
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,10 @@ import pytest
 from disttui.runner.node import procs
 from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import runs
-from tests.unit.runs_kit import SLEEP, Make, making
+from tests.unit.runs_kit import SLEEP, Make
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
 
 
 def test_finishes_and_tells_the_story(cluster: Make) -> None:

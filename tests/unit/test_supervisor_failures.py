@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,11 @@ from disttui.runner.protocol.events import Death
 from disttui.runner.render.story import attempt_words, death_words, others
 from disttui.runner.runs.state import begin
 from disttui.runner.untrusted.decode import decode
-from tests.unit.runs_kit import SLEEP, Cluster, Make, making
+from tests.unit.runs_kit import SLEEP, Cluster, Make
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
 
 
 def test_exception_is_the_cause(cluster: Make) -> None:

@@ -75,13 +75,6 @@ class Server(LoopbackServer):
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    here = Place(tmp_path)
-    yield here
-    here.close()
-
-
-@pytest.fixture
 def server(place: Place) -> Iterator[Callable[..., Server]]:
     made: list[Server] = []
 

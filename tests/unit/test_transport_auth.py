@@ -20,13 +20,6 @@ from tests.unit.sshd import USER, Answers, Place, new_key, public, ssh_keygen, w
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    here = Place(tmp_path)
-    yield here
-    here.close()
-
-
-@pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Path]:
     """The socket of an agent of our own."""
     path = tmp_path / "agent"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pexpect  # type: ignore[import-untyped]
@@ -18,13 +17,6 @@ from disttui.runner.transport.connector import HostConnector
 from tests.unit.sshd import Answers, Place, new_key, public, ssh_keygen
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    here = Place(tmp_path)
-    yield here
-    here.close()
 
 
 def test_local_and_ssh(place: Place) -> None:

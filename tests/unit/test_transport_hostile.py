@@ -44,13 +44,6 @@ MEGA = 1024 * 1024
 GREETING = b"SSH-2.0-OpenSSH_9.9\r\n"
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    here = Place(tmp_path)
-    yield here
-    here.close()
-
-
 class Liar:
     """A TCP server that treats every client as `speak` does, until the client hangs up."""
 

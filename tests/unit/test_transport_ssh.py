@@ -8,7 +8,6 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,13 +22,6 @@ from disttui.runner.transport.known_hosts import fingerprint
 from disttui.runner.transport.ssh import SshConnector
 from tests.unit.sshd import Answers, Place, Sshd, new_key, public, wait_for
 from tests.unit.waiting import stands_in
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    here = Place(tmp_path)
-    yield here
-    here.close()
 
 
 def ask(config: str, host: str | Address, command: str, prompts: Prompts | None = None, **options: bool) -> str:

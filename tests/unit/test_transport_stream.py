@@ -25,18 +25,6 @@ MEGA = 1024 * 1024
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    here = Place(tmp_path)
-    yield here
-    here.close()
-
-
-@pytest.fixture
-def server(place: Place) -> Sshd:
-    return place.sshd("one")
-
-
-@pytest.fixture
 def over_ssh(place: Place, server: Sshd) -> Iterator[Connection]:
     connector = SshConnector(place.write(server.block("host")), RefusePrompts())
     yield connector.connect(Address("host"))

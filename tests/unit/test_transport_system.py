@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,18 +25,6 @@ from disttui.runner.transport.system_ssh import SystemSshConnector, SystemSshStr
 from tests.unit.sshd import Answers, Place, Sshd, children, new_key, public, wait_for
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    here = Place(tmp_path)
-    yield here
-    here.close()
-
-
-@pytest.fixture
-def server(place: Place) -> Sshd:
-    return place.sshd("one")
 
 
 def run(config: str, prompts: Answers | RefusePrompts | None = None, host: str = "alias", **options: bool) -> Stream:

@@ -6,7 +6,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,7 +22,7 @@ from disttui.runner.profile.load import parse
 from disttui.runner.profile.schema import Profile
 from disttui.runner.protocol.watch import Judge, WatchRule, step_of_name
 from tests.unit.history_kit import command, kept, lines, mirrored
-from tests.unit.runs_kit import Make, making
+from tests.unit.runs_kit import Make
 from tests.unit.waiting import wait_for
 
 _PATIENT = 60.0
@@ -38,11 +38,6 @@ for n in range(begin, 60):
         os.makedirs(os.path.join(folder, "checkpoint-%d" % n), exist_ok=True)
     time.sleep(0.06)
 """
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Make]:
-    yield from making(tmp_path)
 
 
 def _watching(do: str) -> list[dict[str, str]]:
