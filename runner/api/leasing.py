@@ -163,7 +163,8 @@ def move(viewer: Viewer, run: KnownRun, to: Literal["first", "last"]) -> Moved:
     """
     with viewer.reach(run) as reached:
         hosts = _leases_of(run, reached)
-        own = {one["run"]: place_of(one) for host in hosts for one in host.leases if _waits(one, host.uid)}
+        waiting = [one for host in hosts for one in host.leases if (one["state"], one["uid"]) == ("waiting", host.uid)]
+        own = {one["run"]: place_of(one) for one in waiting}
         if run.run not in own:
             raise InputError(f"{short(run.run)} is not queued", "See disttui lease queue, and disttui ps.")
         other = (min if to == "first" else max)(own, key=lambda one: own[one])
@@ -203,10 +204,6 @@ def _leases_of(run: KnownRun, reached: Reached) -> list[HostLeases]:
             raise answer
         hosts.append(_read(run.hosts[node].name, answer))
     return hosts
-
-
-def _waits(lease: Lease, uid: int) -> bool:
-    return lease["state"] == "waiting" and lease["uid"] == uid
 
 
 def lease(

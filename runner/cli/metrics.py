@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-from collections import Counter
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -145,16 +144,12 @@ def _try(path: Path, pattern: str | None) -> int:
         for note in trial.notes:
             click.echo(note)
         of = f" of {trial.count:,}" if trial.count is not None else ""
-        found = f": {_most(trial.names)}" if trial.names else "."
+        names = ", ".join(f"{clean(name)} ({times:,})" for name, times in trial.names.most_common(20))
+        found = f": {names}" if names else "."
         click.echo(f"{amount(trial.matched, trial.unit)}{of} with metrics{found}")
         if not trial.matched:
             click.echo(_ADVICE[trial.unit])
     return 0 if trial.matched else 1
-
-
-def _most(names: Counter[str]) -> str:
-
-    return ", ".join(f"{clean(name)} ({times:,})" for name, times in names.most_common(20))
 
 
 def _text(found: disttui.Replay, *, as_csv: bool) -> str:

@@ -23,7 +23,9 @@ def begin() -> None:
             os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir  # with an empty one, `~` is `/`
     _set_up_streams()
     _end_in_order()
-    _hide_invoke()
+    # Only paramiko's unused parser of ssh_config needs invoke. `import runner.transport.ssh`: 78 ms without it, 146 ms
+    # with it, before the first connection of every command.
+    sys.modules["invoke"] = None  # type: ignore[assignment]
 
 
 def import_ahead() -> None:
@@ -105,11 +107,3 @@ def unmask() -> None:
     """Leave the streams to the app, which masks text before drawing: a shorter text would shift cells."""
     for stream in (sys.stdout, sys.stderr):
         vars(stream).pop("write", None)
-
-
-def _hide_invoke() -> None:
-    """Keep paramiko from importing invoke, which only its unused parser of ssh_config needs.
-
-    `import runner.transport.ssh`: 78 ms without invoke, 146 ms with it, before the first connection of every command.
-    """
-    sys.modules["invoke"] = None  # type: ignore[assignment]

@@ -80,10 +80,6 @@ def _status(answer: Mapping[str, Any]) -> Status:
     return {"alive": answer["alive"], "exit": decode(Exit, end) if isinstance(end, dict) else None, "waits": waits}
 
 
-def _stacks(answer: Mapping[str, Any]) -> StacksAnswer:
-    return decode(StacksAnswer, {"ranks": mapping(answer.get("ranks"))})
-
-
 def _orphans(answer: Mapping[str, Any]) -> OrphansAnswer:
     found = answer.get("found")
     if not isinstance(found, list):
@@ -181,7 +177,8 @@ def _texts(items: list[Any], most: int) -> list[str]:
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "start": _started, "submit": _as(Submitted), "stop": _as(Stopped), "status": _status, "stacks": _stacks,
+    "start": _started, "submit": _as(Submitted), "stop": _as(Stopped), "status": _status,
+    "stacks": lambda answer: decode(StacksAnswer, {"ranks": mapping(answer.get("ranks"))}),
     "complete": _completed, "code": _code_state, "sync": _synced, "put": _synced, "gather": _synced, "stage": _staged,
     "environment": _environment, "setup": _as(SetUp), "inspect": _as(Inspected), "dial": _as(DialAnswer),
     "notify": _as(Notified), "orphans": _orphans,

@@ -142,7 +142,7 @@ def probe_request(profile: Profile, node: int) -> ProbeRequest:
     # With job.sync the host does not have the code yet, so it is checked on this machine.
     return {
         "workdir": "~" if sent else profile.workdir(node),
-        "script": None if sent and not _absolute(profile.job.script) else profile.job.script,
+        "script": None if sent and not (profile.job.script or "").startswith(("/", "~")) else profile.job.script,
         "command": [] if sent else list(profile.job.command or ()),
         "python": host.python,
         "activate": host.activate,
@@ -153,10 +153,6 @@ def probe_request(profile: Profile, node: int) -> ProbeRequest:
         "package": "" if _elsewhere(profile, node) else _PACKAGES.get(profile.launch.launcher, ""),
         "version_of": "mpirun" if "mpirun" in _launcher_programs(profile, node) else "",
     }
-
-
-def _absolute(script: str | None) -> bool:
-    return bool(script) and script[:1] in ("/", "~")  # type: ignore[index]
 
 
 def _wanted_module(profile: Profile, node: int) -> str:

@@ -11,10 +11,6 @@ from typing import Any, Callable
 _Callback = Callable[[], None]
 
 
-def _nothing() -> None:
-    pass
-
-
 class Timer:
     """A callback that is due at `when` (monotonic seconds)."""
 
@@ -27,7 +23,7 @@ class Timer:
     def cancel(self) -> None:
         """Never call it again, and drop the reference to the callback, which may keep large objects alive."""
         self.cancelled = True
-        self.callback = _nothing
+        self.callback = lambda: None
 
 
 class Loop:

@@ -92,7 +92,7 @@ def mask(data: Mapping[str, object]) -> list[ProfileProblem]:
 
 
 def _problem(leak: Leak) -> ProfileProblem:
-    return ProfileProblem.at(leak.place, f"{_where(leak)} looks like {leak.what}", _cure(leak))
+    return ProfileProblem.at(leak.place, f"{quoted('.'.join(map(str, leak.path)))} looks like {leak.what}", _cure(leak))
 
 
 def without_leaks(args: Sequence[str]) -> tuple[str, ...]:
@@ -181,10 +181,6 @@ def _entropy(text: str) -> float:
     """Shannon entropy of the first 1,000 characters, in bits per character."""
     counts = Counter(text[:1000]).values()
     return -sum(count / sum(counts) * math.log2(count / sum(counts)) for count in counts)
-
-
-def _where(leak: Leak) -> str:
-    return quoted(".".join(map(str, leak.path)))
 
 
 def _cure(leak: Leak) -> str:

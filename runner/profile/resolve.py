@@ -43,14 +43,10 @@ def refusal(words: Sequence[str], environ: Mapping[str, str]) -> str:
         return f"cannot be allowed: {shown} belongs to another user, so its secret_commands are ignored"
     if status and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"cannot be allowed: others can write {shown}, so its secret_commands are ignored; chmod 600 it"
-    if any(_fits(words, pattern) for pattern in _patterns(data)):
+    if any(len(words) == len(known) and all(map(_word_fits, words, known)) for known in _patterns(data)):
         return ""
     words_to_add = printable(shlex.join(words))
     return f"is not among your secret_commands; if you trust it, allow it in {shown}: secret_commands: [{words_to_add}]"
-
-
-def _fits(words: Sequence[str], known: Sequence[str]) -> bool:
-    return len(words) == len(known) and all(map(_word_fits, words, known))
 
 
 def _word_fits(word: str, known: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from disttui.runner.profile.library import OWN, library_of
@@ -32,8 +31,11 @@ def doubt(path: Path, status: os.stat_result) -> str:
 
 
 def _open_to_all(path: Path) -> str:
-    """The first parent folder in which every user can replace the files of others, or empty."""
-    for folder in _folders(path):
+    """The first parent folder in which every user can replace the files of others, or empty.
+
+    Both of the path as given and with symbolic links resolved.
+    """
+    for folder in dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents)):
         try:
             mode = folder.stat().st_mode
         except OSError:
@@ -42,11 +44,6 @@ def _open_to_all(path: Path) -> str:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             return str(folder)
     return ""
-
-
-def _folders(path: Path) -> Iterator[Path]:
-    """Yield every parent folder of the file, of its path as given and with symbolic links resolved."""
-    yield from dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents))
 
 
 def _ourselves() -> tuple[int, ...]:

@@ -117,7 +117,8 @@ def end_lines(checked: CheckReport) -> list[str]:
     lines: list[str] = []
     reached = list(dict.fromkeys(way.source for way in checked.ways))
     if checked.differences:
-        names = [name for name in checked.hosts if not _unreached(checked, name)]
+        unreached = {name for check in checked.checks if check.id == "host.reach" for name in check.hosts}
+        names = [name for name in checked.hosts if name not in unreached]
         rows = [
             [f"{_SIGNS[one.level]} {one.name}", *(value or "-" for value in one.values), one.why]
             for one in checked.differences
@@ -167,10 +168,6 @@ def checked_json(checked: CheckReport) -> dict[str, object]:
         **({"figures": [asdict(one) for one in checked.figures]} if checked.figures else {}),
         **({"advice": checked.advice} if checked.advice else {}),
     }
-
-
-def _unreached(checked: CheckReport, name: str) -> bool:
-    return any(check.id == "host.reach" and name in check.hosts for check in checked.checks)
 
 
 def _cell(checked: CheckReport, source: str, target: str) -> str:

@@ -307,7 +307,7 @@ class HostKeyCheck:
 
     def _bad(self, finding: KeyMatch, key_type: str, blob: bytes) -> HostError:
         assert finding.entry is not None
-        where = _where(finding.entry)
+        where = f"{finding.entry.file}:{finding.entry.line}"
         shown = f"{key_type} {fingerprint(blob)}"
         if finding.verdict is KeyStatus.REVOKED:
             what = f"its host key ({shown}) is revoked by {where}"
@@ -330,7 +330,3 @@ class HostKeyCheck:
             what += f"{first.file}:{first.line} {first.why}"
         cure = f"Compare the fingerprint, then run `{self._target.command}` once and accept, "
         return HostError(self._target.name, what, cure + "or add --accept-new-host-keys.")
-
-
-def _where(entry: KnownHostsLine) -> str:
-    return f"{entry.file}:{entry.line}"

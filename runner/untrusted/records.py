@@ -169,10 +169,6 @@ def bounded(value: float) -> float | str:
     return 0.0 if abs(value) < SMALLEST else str(math.copysign(math.inf, value))
 
 
-def _float(text: str) -> float | str:
-    return bounded(float(text))
-
-
 def _int(text: str) -> int:
     if len(text) > 20 or abs(value := int(text)) >= _MOST:
         raise ValueError(text)
@@ -194,4 +190,4 @@ def _constant(name: str) -> str:
 
 _QUICK = json.JSONDecoder(parse_constant=_constant)
 _PATIENT = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_patient_float, parse_int=_patient_int)
-_CAREFUL = json.JSONDecoder(parse_constant=_constant, parse_float=_float, parse_int=_int)
+_CAREFUL = json.JSONDecoder(parse_constant=_constant, parse_float=lambda text: bounded(float(text)), parse_int=_int)

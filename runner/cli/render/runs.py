@@ -24,7 +24,7 @@ def render_runs(rows: Sequence[Row], width: int | None = 80) -> str:
     """
     if not rows:
         return "no runs. Start one: disttui run PROFILE"
-    columns = [*_COLUMNS, ("hosts", "<", _all_hosts if width is None else _hosts)]
+    columns = [*_COLUMNS, ("hosts", "<", _hosts if width is not None else lambda row: ", ".join(_names(row)))]
     ids = [clean(str(row.get("run"))) for row in rows]
     cells = [(short(run, ids), *(cell(row) for _, _, cell in columns)) for row, run in zip(rows, ids, strict=True)]
     head = [("id", "<"), *((title, side) for title, side, _ in columns)]
@@ -86,10 +86,6 @@ def _step(row: Row) -> str:
 def _names(row: Row) -> list[str]:
     hosts = row.get("hosts")
     return [clean(str(host)) for host in hosts] if isinstance(hosts, list) else ["-"]
-
-
-def _all_hosts(row: Row) -> str:
-    return ", ".join(_names(row))
 
 
 def _hosts(row: Row) -> str:

@@ -272,14 +272,6 @@ def _cells(line: str, mark: str) -> List[Tuple[int, int, str]]:
     return [(0, 0, text.strip().strip("*`")) for text in texts]
 
 
-def _is_drawn(line: str) -> bool:
-    """Whether an unfinished line holds a whole bar: tqdm begins its lines with \\r and does not end them.
-
-    Rich's bars have no end mark that would show whether they are whole.
-    """
-    return len(line) <= LONGEST and _BAR.search(line) is not None
-
-
 _SHARE = re.compile(r"(?:^|: )\s{0,4}\d{1,3}%\s{0,12}$")
 
 
@@ -365,8 +357,11 @@ def may_tell(line: bytes) -> bool:
 
 
 def shows_bar(tail: bytes) -> bool:
-    """Whether the newest, unfinished line holds a whole bar."""
-    return may_tell(tail) and _is_drawn(_text(tail))
+    """Whether the newest, unfinished line holds a whole bar: tqdm begins its lines with \\r and does not end them.
+
+    Rich's bars have no end mark that would show whether they are whole.
+    """
+    return may_tell(tail) and len(line := _text(tail)) <= LONGEST and _BAR.search(line) is not None
 
 
 class Recogniser:

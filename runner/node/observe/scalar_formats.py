@@ -489,9 +489,7 @@ class CsvFile:
 
     def _begin(self, line: bytes) -> None:
         names = _cells(line)
-        if len(names) > 256 or not any(
-            name.strip().lower() in ("step", "global_step", "iter", "iteration", "epoch") for name in names
-        ):
+        if len(names) > 256 or not any(name.strip().lower() in _COUNTERS for name in names):
             raise MalformedFileError("no column for a step or an epoch")
         self.head, self._names = line, [name.strip() for name in names]
 

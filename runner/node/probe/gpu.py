@@ -27,8 +27,6 @@ _SLICE = re.compile(r"\s{1,8}MIG (\S{1,40})\s{1,20}Device\s{1,8}\d{1,4}: \(UUID:
 _CAPABILITY = re.compile(r"\d{1,2}\.\d|\[?N/A\]?|\[.{1,40}\]")
 _MODES = ("Enabled", "Disabled")
 _MODES_KNOWN = (*_MODES, "[N/A]", "N/A", "[Not Supported]")
-# How missing numbers are written.
-_NO_NUMBER = ("[", "ERR!", "N/A", "Unknown")
 # Messages of healthy machines, which are not problems.
 _QUIET = ("no running processes found", "no running compute processes found", "no devices were found")
 

@@ -33,7 +33,10 @@ def main(word: str) -> None:
     """Become the shell. `word`: a `ShellRequest` as base64-encoded JSON."""
     request: ShellRequest = json.loads(base64.urlsafe_b64decode(word))
     try:
-        folder, activate, environment = _rank(request) if request["run"] else _plain(request)
+        folder, activate = os.path.expanduser(request["workdir"] or "~"), request["activate"]
+        environment = dict(os.environ)
+        if request["run"]:
+            folder, activate, environment = _rank(request)
         os.chdir(folder)
         shell = environment.get("SHELL") or _login_shell() or "/bin/sh"
         words = [shell, "-i"]
@@ -51,10 +54,6 @@ def _login_shell() -> str:
         return pwd.getpwuid(os.getuid()).pw_shell
     except KeyError:  # a container's uid without a passwd entry
         return ""
-
-
-def _plain(request: ShellRequest) -> Tuple[str, str, Dict[str, str]]:
-    return os.path.expanduser(request["workdir"] or "~"), request["activate"], dict(os.environ)
 
 
 def _rank(request: ShellRequest) -> Tuple[str, str, Dict[str, str]]:
