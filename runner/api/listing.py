@@ -141,7 +141,8 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, Run
             if silent and rows[run.run]["state"] == "stopping":
                 rows[run.run]["note"] = f"no answer from {', '.join(silent)}"
         elif place_of_host(run.hosts[0]) in failed:
-            rows[run.run]["note"] = f"not refreshed: {_short(failed[place_of_host(run.hosts[0])])}"
+            why = failed[place_of_host(run.hosts[0])].reason.partition("\n")[0]
+            rows[run.run]["note"] = f"not refreshed: {clean(why)}"
         elif run.heard:
             run.note_removed([node for node, host in enumerate(run.hosts) if place_of_host(host) not in failed])
             rows[run.run] = run.summary()
@@ -213,7 +214,3 @@ def _ask(
 def place_of_host(host: KnownHost | Host) -> Place:
     """Address of the host, regardless of its name."""
     return host.host, host.user, host.port
-
-
-def _short(error: DisttuiError) -> str:
-    return clean(error.reason.split("\n")[0])
