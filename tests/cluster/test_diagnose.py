@@ -8,13 +8,11 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import pytest
 
 from tests.cluster.typed import Running, User
-from tests.groups import memory_killer
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.torch
@@ -37,22 +35,6 @@ def _failed(user: Callable[..., User], body: str, hosts: list[Any] | None = None
     return running.stdout
 
 
-def test_the_failing_rank_is_outside_of_any_collective(user: Callable[..., User]) -> None:
-    """Rank 0 waits in a collective and dies of rank 1's end; its host says so first when its clock is behind."""
-    body = """
-if rank == 1:
-    time.sleep(1)
-    raise KeyError("no such column: labels")
-dist.all_reduce(torch.ones(1))
-"""
-    shown = _failed(user, body)
-    lines = shown.rstrip().splitlines()
-    [headline] = [line for line in lines if line.startswith("✗")]
-    assert headline.endswith("rank 1 on node2 raised KeyError"), shown
-    assert "stopped because of it: rank 0 on node1" in shown
-    assert lines[-1] == "│ KeyError: 'no such column: labels'"
-
-
 def test_both_hosts_claim_the_cause_in_the_same_second(user: Callable[..., User]) -> None:
     """Rank 0 turns the broken connection into an error of its own at once, on the host that torchrun asks first."""
     body = """
@@ -67,18 +49,6 @@ except RuntimeError as error:
     [headline] = [line for line in shown.splitlines() if line.startswith("✗")]
     assert headline.endswith("rank 1 on node2 raised ValueError"), shown
     assert shown.rstrip().splitlines()[-1] == "│ ValueError: the loss is nan"
-
-
-def test_a_sigkill_without_a_python_traceback(user: Callable[..., User]) -> None:
-    """The killed rank can say nothing, the other one has a long traceback: the signal is the cause all the same."""
-    body = """
-if rank == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
-dist.all_reduce(torch.ones(1))
-"""
-    shown = _failed(user, body)
-    [headline] = [line for line in shown.splitlines() if line.startswith("✗")]
-    assert "rank 1 on node2 ended with SIGKILL" in headline, shown
 
 
 @pytest.mark.parametrize("deaf", [False, True])
@@ -104,14 +74,6 @@ dist.all_reduce(torch.ones(1))
     [headline] = [line for line in shown.splitlines() if line.startswith("✗")]
     assert "rank 1 on node2 ended with SIGKILL" in headline, shown
     assert "stopped because of it: rank 0 on node1" in shown, shown
-
-
-def test_a_rank_that_the_kernel_kills_for_memory(user: Callable[..., User]) -> None:
-    """The rank is in a control group of 100 MiB and asks for more; the story says who killed it, and what to do."""
-    with memory_killer() as hoard:
-        shown = _failed(user, f"\nif rank == 1:\n{indent(hoard, '    ')}\ndist.all_reduce(torch.ones(1))\n")
-    assert "rank 1 on node2 ended with SIGKILL" in shown, shown
-    assert re.search(r"→ (The|Perhaps the) kernel's out-of-memory killer ended it", shown), shown
 
 
 _HANG = """

@@ -119,28 +119,6 @@ def _summary(stderr: str) -> str:
     return next(line for line in stderr.splitlines() if line.startswith("✓"))
 
 
-def test_metrics_in_known_log_lines(user: Callable[..., User]) -> None:
-    """Lines of the two known forms reach the summary, and the files that every view reads."""
-    me = user(2, light=True)
-    script = me.script(
-        "import os\n"
-        "rank = os.environ['RANK']\n"
-        "for step in (100, 200):\n"
-        "    if rank == '0':\n"
-        "        print(f'Step {step} | Loss: {50 / step:.4f} | Avg Loss: 0.2 | LR: 1.00e-03 | Steps/sec: 12.3')\n"
-        "    else:\n"
-        "        print(f'Process {rank} - Epoch {step // 100} - Loss: 0.{step}')\n"
-    )
-    running = me.run(me.profile({"script": str(script)}))
-    assert "loss 0.5 → 0.25" in _summary(running.stderr)
-    assert "12.3 steps/s" in _summary(running.stderr)
-    zero = running.records("attempt-1/rank-0.metrics.jsonl")
-    wanted = {"step": 100, "loss": 0.5, "avg_loss": 0.2, "lr": 0.001, "steps_per_s": 12.3}
-    assert {name: zero[0][name] for name in wanted} == wanted
-    one = running.records("attempt-1/rank-1.metrics.jsonl")
-    assert [(record["epoch"], record["loss"]) for record in one] == [(1, 0.1), (2, 0.2)]
-
-
 def test_metrics_by_a_pattern_without_the_shim(user: Callable[..., User]) -> None:
     """A pattern of the profile finds metrics in any line, also where ranks are not instrumented."""
     me = user(1)

@@ -43,30 +43,3 @@ def test_one_rank_raises(user: Callable[..., User], args: list[str], grace: floa
     assert shown.count("boom of rank 1") == 1, shown
     assert shown.rstrip().splitlines()[-1] == "│ ValueError: boom of rank 1"
     assert took <= limit, shown
-
-
-_FILL = """
-import os, sys, time
-
-if os.environ["RANK"] == "1":
-    with open(os.environ["DISTTUI_DIR"] + "/ballast", "wb", 0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            pass
-    for _ in range(3):
-        sys.stdout.write("x" * 5000 + chr(10))
-time.sleep(600)
-"""
-
-
-def test_the_disk_fills_up_on_the_way(user: Callable[..., User]) -> None:
-    """The run ends with the rank's own error although nothing can be written any more, and leaves nothing running."""
-    me = user(2)
-    for host in me.cluster.hosts:
-        host.run("mkdir small && mount -t tmpfs -o size=40m tmpfs small", check=True)
-    running = me.run(me.profile({"script": str(me.script(_FILL))}, launch={"run_dir": "~/small"}), code=1, merged=True)
-    assert "rank 1 on node2 raised OSError" in running.stdout
-    assert running.stdout.rstrip().splitlines()[-1] == "│ OSError: [Errno 28] No space left on device"
-    assert me.cluster[1].run("ls small/t-*/1/exit.json").returncode == 0

@@ -1,4 +1,4 @@
-"""Where the output goes: a terminal, a pipe that closes early, JSON; and two runs of one profile side by side."""
+"""Where the output goes: a terminal, a pipe that closes early, JSON."""
 
 from __future__ import annotations
 
@@ -110,17 +110,3 @@ def test_json(user: Callable[..., User]) -> None:
     assert losses == [1, 1 / 2, 1 / 3, 1 / 4]
     assert lines[-1]["type"] == "end"
     assert (lines[-1]["result"]["state"], lines[-1]["result"]["code"]) == ("finished", 0)
-
-
-def test_the_same_profile_twice_at_once(user: Callable[..., User]) -> None:
-    """Two runs with ids of their own: their ports do not collide, and both end well."""
-    me = user(2)
-    profile = me.profile({"script": str(me.script(_TALK))})
-    both = [me.start(profile), me.start(profile)]
-    assert [running.wait() for running in both] == [0, 0], both[0].stderr + both[1].stderr
-    both[0].wait_gone(10)
-    assert both[0].mirror != both[1].mirror
-    for running in both:
-        assert sorted(running.stdout.splitlines()) == _SAID
-        masters = {(one["master"], one["port"]) for one in running.records("events.jsonl") if one["e"] == "attempt"}
-        assert len(masters) == 1

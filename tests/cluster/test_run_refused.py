@@ -8,9 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from tests.cluster.typed import User, typed
 
@@ -18,9 +15,9 @@ Make = Callable[..., User]
 _TRUE = {"command": ["true"]}
 
 
-def _refused(me: User, profile: Path, *words: str, code: int = 3) -> str:
+def _refused(me: User, profile: Path, *words: str) -> str:
     """Run it; returns the message, which begins with `node2:` and holds the words."""
-    running = me.run(profile, code=code, merged=True)
+    running = me.run(profile, code=3, merged=True)
     text = running.stdout
     assert "Traceback" not in text, text
     _, _, message = text.partition("disttui: node2: connecting\n")
@@ -31,19 +28,6 @@ def _refused(me: User, profile: Path, *words: str, code: int = 3) -> str:
     for host in me.cluster.hosts:
         assert not (host.home / ".disttui").exists(), "something was started"
     return message
-
-
-def test_unreachable(user: Make) -> None:
-    """Switched off, and nothing listening."""
-    me = user(2)
-    config = me.cluster.ssh_config
-    config.write_text(config.read_text() + "  ConnectTimeout 1\n")
-    me.cluster[1].cut()
-    _refused(me, me.profile(_TRUE), "no answer from", ":22 in 1 s", "Check that it is on")
-    me.cluster[1].restore()
-    config.write_text(config.read_text() + "Host node2\n  Port 23\n")
-    closed = me.profile(_TRUE, ["node1", "node2:23"])
-    _refused(me, closed, ":23 refuses the connection", "Check that an SSH server runs there")
 
 
 def _known(me: User, edit: Callable[[list[str]], str]) -> None:
@@ -70,46 +54,11 @@ def test_host_keys(user: Make) -> None:
     _refused(me, me.profile(_TRUE), "host key has changed", "ssh-keygen -R")
 
 
-def test_refused_key(user: Make) -> None:
-    """The message names the key that was tried, and the login."""
-    me = user(2)
-    key = me.home / "another"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    config = me.cluster.ssh_config
-    config.write_text(f"Host node2\n  IdentityFile {key}\n" + config.read_text().replace("IdentityFile", "#", 1))
-    config.write_text(config.read_text() + f"Host node1\n  IdentityFile {me.cluster.folder / 'key-client'}\n")
-    _refused(me, me.profile(_TRUE), "login as root", "refused", str(key), "Try `ssh ", " node2`")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"python": "/nowhere/python"}, ["/nowhere/python does not exist on this host", "nearest folder there is /"]),
-        ({"python": "/usr/bin/python3"}, ["no torch in /usr/bin/python3", "~/.venv/bin/pip install torch"]),
-        ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere does not exist", "Create it"]),
-    ],
-    ids=["no python", "no torch", "no workdir"],
-)
-def test_something_is_missing_on_one_host(user: Make, changes: dict[str, Any], words: list[str]) -> None:
-    me = user(2)
-    _refused(me, me.profile(_TRUE, ["node1", {"host": "node2", **changes}]), *words)
-
-
 def test_no_python_on_the_path(user: Make) -> None:
     me = user(2)
     (me.cluster[1].home / ".bashrc").write_text("PATH=/nowhere\n")
     profile = me.profile(_TRUE, ["node1", {"host": "node2", "python": "auto"}])
     _refused(me, profile, "python3 not found on this host", "`python:`")
-
-
-def test_a_login_script_in_the_way_is_named(user: Make) -> None:
-    me = user(2)
-    (me.cluster[0].home / ".bashrc").write_text("exec zsh\n")
-    (me.cluster[1].home / ".bashrc").write_text("read -r answer\n")
-    said = " ".join(typed(me, "probe", "node1", "node2", code=3).split())
-    assert "node1: ~/.bashrc replaces the login shell by another shell" in said
-    assert "node2: ~/.bashrc reads the standard input of commands" in said
-    assert said.count("start it with `[[ $- == *i* ]] || return`") == 2 and "python3" not in said
 
 
 def test_a_user_without_a_login_shell_or_a_home_is_named(user: Make) -> None:
@@ -119,12 +68,6 @@ def test_a_user_without_a_login_shell_or_a_home_is_named(user: Make) -> None:
     assert "closed@node1: this user has no login shell there" in said and "python" not in said
     said = " ".join(me.run(me.profile(_TRUE, ["homeless@node1"]), code=3).stderr.split())
     assert "/home/homeless" in said and "python3" not in said, said
-
-
-def test_missing_script(user: Make) -> None:
-    me = user(2)
-    (me.cluster[0].home / "train.py").touch()
-    _refused(me, me.profile({"script": "train.py"}), "the script /root/train.py does not exist", "Copy it there")
 
 
 def test_no_free_port(user: Make) -> None:
@@ -149,25 +92,6 @@ def test_no_free_port(user: Make) -> None:
     assert said and "\n  → Set other ports" in running.stdout, running.stdout
     running.wait_gone(10)
     assert not any((host.home / ".disttui").exists() for host in (first, second))
-
-
-def test_run_folder_that_cannot_be_written(user: Make) -> None:
-    """A read-only place, and a file in the way, on one host of two."""
-    me = user(2)
-    (me.cluster[1].home / "blocked").write_text("a file")
-    _refused(me, me.profile(_TRUE, launch={"run_dir": "~/blocked/runs"}), "/root/blocked/runs cannot be written")
-    assert not (me.cluster[0].home / "blocked").exists()
-
-
-def test_full_disk(user: Make) -> None:
-    me = user(2)
-    for host, size in zip(me.cluster.hosts, ("100m", "64k"), strict=True):
-        host.run(f"mkdir small && mount -t tmpfs -o size={size} tmpfs small", check=True)
-    profile = me.profile(_TRUE, launch={"run_dir": "~/small"})
-    running = me.run(profile, code=3, merged=True)
-    assert "disttui: node2: the disk of /root/small has 0" in running.stdout
-    assert running.stdout.splitlines()[-1] == "  → Free space, or choose another folder with `launch.run_dir`"
-    assert me.cluster[0].run("ls small").stdout == ""
 
 
 def test_a_start_that_fails_on_one_host_only(user: Make) -> None:
@@ -199,9 +123,3 @@ def test_different_torch_versions(user: Make) -> None:
     warnings = json.dumps(json.loads(plan.stdout))
     assert "2.9.1+cpu" in warnings
     assert "2.13.0" in warnings
-
-
-def test_bad_profile_troubles_no_host(user: Make) -> None:
-    me = user(1)
-    running = me.run(me.profile(_TRUE, num_processes=0), code=2, merged=True)
-    assert running.stdout.startswith(f"disttui: {me.home / 'profile-0.yaml'}:"), running.stdout

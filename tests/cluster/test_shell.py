@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import signal
 import sys
@@ -123,12 +122,6 @@ def test_a_lost_host_gives_the_terminal_back(user: Make) -> None:
         child.expect(pexpect.EOF)
         child.close()
         assert child.exitstatus == 3
-
-
-def test_without_a_terminal_it_is_one_clear_error(user: Make) -> None:
-    me = user(1)
-    said = typed(me, "shell", "node1", code=2)
-    assert re.search("a shell needs a terminal.*disttui exec node1 -- COMMAND", said, re.DOTALL)
 
 
 def test_this_machine_as_a_host(user: Make) -> None:
