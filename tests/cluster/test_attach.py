@@ -186,18 +186,6 @@ def test_stop_cleans_up_after_killed_supervisors(user: Callable[..., User]) -> N
     assert "killed" in typed(me, "runs show", run)
 
 
-def test_a_host_that_is_gone_for_good_is_one_clear_line(user: Callable[..., User]) -> None:
-    me = user(2)
-    run = detached(me)
-    me.cluster[1].power_off()
-    assert "node2" in typed(me, "ps")
-    said = typed(me, "runs forget", run, code=3)
-    assert "nothing was removed" in said and "node2" in said and "Traceback" not in said
-    said = typed(me, "stop", run, code=3, timeout=200)
-    assert "stopped on node1" in said and "not confirmed by node2" in said
-    assert "node2" in typed(me, "runs show", run)
-
-
 def test_queue_order_holds_with_clocks_an_hour_apart(
     user: Callable[..., User],
 ) -> None:

@@ -164,16 +164,6 @@ def test_one_process_trains_and_says_so(reference: Job) -> None:
 SAME = ["--steps", "12", "--clip", "0.5", "--checkpoint-interval", "0", "--global-batch", "8"]
 
 
-def test_ranks_train_as_one_process_would(reference: Job, job: Job) -> None:
-    """In two rounds; other layouts are in test_layouts.py, other precisions in test_train_variants.py."""
-    done = job.torchrun(2, *SAME, "--batch-size", "2")
-    assert done.returncode == 0, done.stderr
-    assert "world size 2" in done.stdout
-    assert close(job.curve(), reference.curve(), 1e-4)
-    assert "rank 1 of 2 on " in done.stdout
-    assert "rank 1: done after 12 steps" in done.stdout
-
-
 def test_killed_and_resumed_it_continues_the_same_curve(job: Job, tmp_path_factory: pytest.TempPathFactory) -> None:
     course = ["--steps", "150", "--batch-size", "4", "--dropout", "0.1", "--checkpoint-interval", "10"]
     undisturbed = Job(tmp_path_factory.mktemp("undisturbed"))
