@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,16 @@ SLICE = 0.004
 """Seconds over which the CPU time of threads is looked at."""
 BUSY = 0.05
 """Share of a slice that threads may use and still count as idle."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that awaits."""
+    test = pyfuncitem.obj
+    if not asyncio.iscoroutinefunction(test):
+        return None
+    asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in signature(test).parameters}))
+    return True
 
 
 async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 30.0) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast, overload
 from unittest.mock import patch
 
 from textual.pilot import Pilot
@@ -160,29 +159,27 @@ class NotingRouter(Router):
         self.opened.append(("top", tuple(hosts), profile))
 
 
-Scenario = Callable[[Any, Pilot[None]], Awaitable[None]]
+App = TypeVar("App", bound=DisttuiApp)
 
 
-def play(
-    folder: Path,
-    scenario: Scenario,
-    *,
-    size: tuple[int, int] = (100, 30),
-    app: DisttuiApp | None = None,
-    **options: Any,
-) -> None:
-    """Open the app for a user who has what is in `folder`, wait for its home screen, and play a scenario.
+@overload
+def home(
+    folder: Path, *, size: tuple[int, int] = ..., app: App
+) -> AbstractAsyncContextManager[tuple[App, Pilot[None]]]: ...
 
-    The clock stands still at NOW, in UTC.
-    """
+
+@overload
+def home(
+    folder: Path, *, size: tuple[int, int] = ..., **options: Any
+) -> AbstractAsyncContextManager[tuple[Doors, Pilot[None]]]: ...
+
+
+@asynccontextmanager
+async def home(
+    folder: Path, *, size: tuple[int, int] = (100, 30), app: DisttuiApp | None = None, **options: Any
+) -> AsyncIterator[tuple[Any, Pilot[None]]]:
+    """The app of a user who has what is in `folder`, at its home screen. The clock stands still at NOW, in UTC."""
     environment = environ(folder)
-
-    async def main() -> None:
-        shown = app or Doors(environment, **options)
-        async with shown.run_test(size=size, notifications=True) as pilot:
-            await at_home(pilot)
-            await scenario(shown, pilot)
-
     with (
         patch.dict(os.environ, {**environment, "TZ": "UTC"}),
         patch("disttui.tui.home.screen.now", lambda: NOW),
@@ -190,7 +187,10 @@ def play(
         patch("disttui.tui.home.screen.TopFeed", Silent),
     ):
         time.tzset()
-        asyncio.run(main())
+        shown = app or Doors(environment, **options)
+        async with shown.run_test(size=size, notifications=True) as pilot:
+            await at_home(pilot)
+            yield shown, pilot
 
 
 @asynccontextmanager

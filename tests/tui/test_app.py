@@ -6,10 +6,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 from textual.widgets import OptionList
 from textual.widgets._toast import Toast
 
@@ -37,10 +35,9 @@ def test_nothing_slow_is_imported_before_the_first_screen() -> None:
     assert done.stdout.split() == []
 
 
-def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
+async def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def read(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(100, 70)) as (app, pilot):
         await pilot.press("question_mark")
         await pilot.pause()
         assert_snapshot(app, "help_home_100x70")
@@ -51,8 +48,6 @@ def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
         await pilot.pause()
         assert not app.screen.is_modal
 
-    kit.play(tmp_path, read, size=(100, 70))
-
 
 @pytest.mark.parametrize(
     ("words", "opened"),
@@ -62,10 +57,9 @@ def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
         ("new", ("wizard", None, False)),
     ],
 )
-def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened: tuple[object, ...]) -> None:
+async def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened: tuple[object, ...]) -> None:
     kit.busy_machine(tmp_path)
-
-    async def find(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("ctrl+p", *words)
         await until(pilot, lambda: not any(worker.is_running for worker in app.workers if worker.node is app.screen))
         await until(pilot, lambda: app.screen.query_one(OptionList).option_count)
@@ -73,11 +67,12 @@ def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened
         await until(pilot, lambda: app.opened)
         assert app.opened == [opened]
 
-    kit.play(tmp_path, find)
 
-
-def test_the_palette_offers_nothing_twice(tmp_path: Path) -> None:
-    async def look(app: Any, pilot: Pilot[None]) -> None:
+async def test_the_palette_offers_nothing_twice(tmp_path: Path) -> None:
+    async with kit.home(tmp_path, app=DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache"))) as (
+        app,
+        pilot,
+    ):
         for words in ("[2] Profiles", "✓ finished"):
             await until(pilot, lambda words=words: kit.shows(app, words))  # type: ignore[misc]
             offered = [
@@ -87,24 +82,19 @@ def test_the_palette_offers_nothing_twice(tmp_path: Path) -> None:
             assert ("Quit", "quit; runs continue, except in a sandbox") in offered
             app.router.open_replay("example")
 
-    kit.play(tmp_path, look, app=DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache")))
 
-
-def test_the_line_of_the_palette_says_what_it_finds(tmp_path: Path) -> None:
-    async def play(app: kit.Doors, pilot: Pilot[None]) -> None:
+async def test_the_line_of_the_palette_says_what_it_finds(tmp_path: Path) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("ctrl+p")
         await until(pilot, lambda: kit.shows(app, "a run, profile, host or action"))
         await pilot.press("escape")
         await until(pilot, lambda: not kit.shows(app, "a run, profile, host or action"))
 
-    kit.play(tmp_path, play)
 
-
-def test_palette_previews_themes_and_saves_the_chosen_one(tmp_path: Path) -> None:
+async def test_palette_previews_themes_and_saves_the_chosen_one(tmp_path: Path) -> None:
     """Escape leaves the colours as they were; what is chosen is there at the next start."""
     environ = kit.environ(tmp_path)
-
-    async def choose(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, app=Doors(environ)) as (app, pilot):
         for keys, kept in ((["down", "escape"], "disttui-dark"), (["down", "enter"], "disttui-light")):
             await pilot.press("ctrl+p", *"theme")
             await until(pilot, lambda: kit.shows(app, "Choose a theme"))
@@ -115,50 +105,40 @@ def test_palette_previews_themes_and_saves_the_chosen_one(tmp_path: Path) -> Non
             await pilot.press(keys[1])
             await until(pilot, lambda kept=kept: not app.screen.is_modal and app.theme == kept)  # type: ignore[misc]
         await until(pilot, lambda: kit.shows(app, "theme disttui-light saved in"))
-
-    kit.play(tmp_path, choose, app=Doors(environ))
     assert load_settings(environ).theme == "disttui-light"
 
 
 @pytest.mark.parametrize("downloads", ["", "none"], ids=["downloads", "home"])
-def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downloads: str) -> None:
+async def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downloads: str) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(tmp_path / downloads))
-
-    async def take(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("ctrl+p", *"screenshot")
         await until(pilot, lambda: kit.shows(app, "Save this screen as SVG"))
         await pilot.press("enter")
         await until(pilot, lambda: kit.shows(app, "saved:"))
-
-    kit.play(tmp_path, take)
     assert [path.read_text()[:4] for path in tmp_path.glob("disttui-*.svg")] == ["<svg"]
 
 
-def test_a_toast_is_text_and_nothing_else(tmp_path: Path) -> None:
-    async def say(app: Doors, pilot: Pilot[None]) -> None:
+async def test_a_toast_is_text_and_nothing_else(tmp_path: Path) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         app.notify("\x1b]0;owned\x07[bold]a[/bold] \x9b2J\nsecond", title="[red]\x1b[2J")
         await until(pilot, lambda: kit.shows(app, "second"))
         text = screen_text(app)
         assert "[bold]a[/bold]" in text
         assert not set(text) & {"\x1b", "\x9b", "\x07"}
 
-    kit.play(tmp_path, say)
 
-
-def test_copy_says_by_which_way(tmp_path: Path) -> None:
-    async def copy(app: Doors, pilot: Pilot[None]) -> None:
+async def test_copy_says_by_which_way(tmp_path: Path) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         app.copy("a\nb\n")
         await until(pilot, lambda: kit.shows(app, "2 lines copied (OSC 52"))
 
-    kit.play(tmp_path, copy)
 
-
-def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
+async def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
     """Questions from threads come one after another; none shows a secret; giving up is an answer."""
     answers: list[object] = []
-
-    async def ask(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         prompts = app.prompts()
         asking = threading.Thread(
             target=lambda: answers.extend([
@@ -187,15 +167,12 @@ def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
         await until(pilot, lambda: not asking.is_alive())
         assert answers == ["hunter2", None, True, False]
 
-    kit.play(tmp_path, ask)
-
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)])
-def test_messages_of_a_host_are_shown_with_its_question(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_messages_of_a_host_are_shown_with_its_question(tmp_path: Path, size: tuple[int, int]) -> None:
     """However long they are, the input stays in sight; a password is shared only by a key that no typing holds."""
     answers: list[object] = []
-
-    async def ask(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=size) as (app, pilot):
         prompts = app.prompts()
         said = "\n".join(f"│ line {number}" for number in range(24))
         asking = threading.Thread(
@@ -225,14 +202,11 @@ def test_messages_of_a_host_are_shown_with_its_question(tmp_path: Path, size: tu
         await until(pilot, lambda: not asking.is_alive())
         assert answers == ["123", True, False]
 
-    kit.play(tmp_path, ask, size=size)
-
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)])
-def test_a_toast_covers_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_a_toast_covers_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
     kit.busy_machine(tmp_path)
-
-    async def notify(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=size) as (app, pilot):
         app.notify("pair-7f3a stopped after 0:03", title="a title", timeout=600)
         await until(pilot, lambda: kit.shows(app, "stopped after 0:03"))
         toast = app.screen.query_one(Toast)
@@ -242,5 +216,3 @@ def test_a_toast_covers_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
         app.clear_notifications()
         await until(pilot, lambda: not kit.shows(app, "stopped after 0:03"))
         assert app.screen.query_one(FooterBar).region.y == size[1] - 1
-
-    kit.play(tmp_path, notify, size=size)

@@ -15,7 +15,6 @@ from disttui.tui.dashboard.run_screen import RunScreen
 from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened, shown
-from tests.tui.widget_kit import asynchronous
 
 RAISED = "ValueError: batch 7 has no tokens"
 
@@ -91,7 +90,6 @@ def segments(pilot: Pilot[None], screen: RunScreen, words: str) -> list[Segment]
     return next(list(strip) for y in range(lines.size.height) if words in (strip := lines.render_line(y)).text)
 
 
-@asynchronous
 async def test_log_marks_the_culprit_and_w_jumps_to_its_error_line(tmp_path: Path) -> None:
     async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path) as (pilot, screen):
         await pilot.press("end")
@@ -108,7 +106,6 @@ async def test_log_marks_the_culprit_and_w_jumps_to_its_error_line(tmp_path: Pat
         await until(pilot, lambda: "▌RuntimeError: Connection closed" in shown(pilot))
 
 
-@asynchronous
 async def test_a_blocking_rank_is_marked_in_ranks_hosts_and_log(tmp_path: Path) -> None:
     async with opened("replay", str(stalled(tmp_path / "run-1")), tmp_path) as (pilot, _):
         await pilot.press("end")
@@ -121,7 +118,6 @@ async def test_a_blocking_rank_is_marked_in_ranks_hosts_and_log(tmp_path: Path) 
         await until(pilot, lambda: "▶step 19/20" in shown(pilot))
 
 
-@asynchronous
 async def test_a_short_story_leaves_the_events_in_sight(tmp_path: Path) -> None:
     stalled(tmp_path / "run-1")
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
@@ -130,7 +126,6 @@ async def test_a_short_story_leaves_the_events_in_sight(tmp_path: Path) -> None:
         await until(pilot, lambda: screen.query_one("#events").size.height >= 2)
 
 
-@asynchronous
 async def test_where_the_log_has_no_room_w_opens_it(tmp_path: Path) -> None:
     async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path, (40, 12)) as (pilot, _):
         await pilot.press("end")
@@ -140,7 +135,6 @@ async def test_where_the_log_has_no_room_w_opens_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ended", [False, True])
-@asynchronous
 async def test_who_was_stopped_by_the_user_is_not_marked_as_failed(tmp_path: Path, ended: bool) -> None:
     run = stopped(tmp_path / "run-1", ended=ended)
     async with opened("replay", str(run), tmp_path) as (pilot, _):
@@ -150,7 +144,6 @@ async def test_who_was_stopped_by_the_user_is_not_marked_as_failed(tmp_path: Pat
         assert "▶" not in shown(pilot) and "✗" not in shown(pilot).partition("─Log")[2]
 
 
-@asynchronous
 async def test_a_run_that_finishes_out_of_a_stall_keeps_no_mark_of_it(tmp_path: Path) -> None:
     folder = stalled(tmp_path / "run-1")
     for node in range(2):
@@ -163,7 +156,6 @@ async def test_a_run_that_finishes_out_of_a_stall_keeps_no_mark_of_it(tmp_path: 
         assert "▶" not in shown(pilot)
 
 
-@asynchronous
 async def test_w_is_labelled_by_whether_a_rank_is_blamed(tmp_path: Path) -> None:
     async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path) as (pilot, _):
         await until(pilot, lambda: "w culprit" in shown(pilot))

@@ -17,7 +17,7 @@ from disttui.tui.charts.plot import Canvas, StepAxis, clock_ticks, scale, smooth
 from disttui.tui.dashboard.load import LoadPane
 from disttui.tui.run.feed import Snapshot
 from disttui.tui.run.series import METRICS, NAMES, Aggregate, Bucket, MetricHistory, Track, available, bytes_, plain
-from tests.tui.widget_kit import asynchronous, text_of
+from tests.tui.widget_kit import text_of
 
 
 def filled(steps: int = 100, ranks: int = 2) -> MetricHistory:
@@ -255,7 +255,6 @@ def test_a_line_is_broken_where_an_attempt_begins() -> None:
     assert row[9] == " " and " " not in row[:8] + row[10:18]
 
 
-@asynchronous
 async def test_several_lines_have_a_legend_in_their_colours() -> None:
     chart, history = Chart(0), filled()
     async with text_of(chart, (60, 14)) as (pilot, text):
@@ -273,7 +272,6 @@ async def test_several_lines_have_a_legend_in_their_colours() -> None:
         assert "━ loss  ━ val loss" in text()
 
 
-@asynchronous
 async def test_no_time_axis_begins_in_1970_before_the_start_is_known() -> None:
     """A host's metrics and telemetry may come before the first event is read."""
     chart, load, history, now = Chart(0), LoadPane(), MetricHistory(2), 1_790_000_000.0
@@ -296,7 +294,6 @@ async def test_no_time_axis_begins_in_1970_before_the_start_is_known() -> None:
         assert "cpu" in text()
 
 
-@asynchronous
 async def test_a_new_attempt_is_marked_from_its_beginning_on() -> None:
     chart, history = Chart(0), filled()
     history.begun.update({1: 2.0, 2: 60.0})
@@ -309,7 +306,6 @@ async def test_a_new_attempt_is_marked_from_its_beginning_on() -> None:
         assert "┊attempt 2" in text() and "attempt 1" not in text()
 
 
-@asynchronous
 async def test_a_flat_chart_with_a_value_in_its_title_has_a_line() -> None:
     for height in (3, 4):
         chart = Chart(0)
@@ -321,7 +317,6 @@ async def test_a_flat_chart_with_a_value_in_its_title_has_a_line() -> None:
             assert any("\u2800" < one < "\u2900" for one in text())
 
 
-@asynchronous
 async def test_a_replay_chart_has_no_scale_before_its_first_value() -> None:
     chart = Chart(0)
     async with text_of(chart, (60, 12)) as (pilot, text):
@@ -333,7 +328,6 @@ async def test_a_replay_chart_has_no_scale_before_its_first_value() -> None:
         assert "┤" in text()
 
 
-@asynchronous
 async def test_a_host_that_is_as_busy_as_before_has_a_level_line() -> None:
     chart, history = Chart(0), MetricHistory(1)
     for second in range(100):
@@ -350,7 +344,6 @@ def test_values_are_short() -> None:
     ]  # fmt: skip
 
 
-@asynchronous
 async def test_keys_change_what_is_drawn() -> None:
     chart = Chart(0)
     async with text_of(chart, (60, 14)) as (pilot, text):
@@ -377,7 +370,6 @@ def restarted(ranks: int = 2) -> MetricHistory:
     return history
 
 
-@asynchronous
 async def test_arrow_keys_move_a_cursor_that_shows_its_step_values() -> None:
     chart = Chart(0)
     async with text_of(chart, (100, 14)) as (pilot, text):
@@ -400,7 +392,6 @@ async def test_arrow_keys_move_a_cursor_that_shows_its_step_values() -> None:
         assert " at " not in text()
 
 
-@asynchronous
 async def test_hovering_shows_values_and_a_click_pins_them() -> None:
     chart = Chart(0)
     async with text_of(chart, (100, 14)) as (pilot, text):
@@ -417,7 +408,6 @@ async def test_hovering_shows_values_and_a_click_pins_them() -> None:
         assert under[0] in text()
 
 
-@asynchronous
 async def test_an_outage_shows_no_value() -> None:
     chart, history = Chart(0), MetricHistory(1)
     for second in (*range(40), *range(80, 100)):
@@ -430,7 +420,6 @@ async def test_an_outage_shows_no_value() -> None:
         assert "loss  no value   at 1:" in text()
 
 
-@asynchronous
 async def test_by_step_each_attempt_begins_at_its_own_first_step() -> None:
     chart, history = Chart(0), restarted(1)
     async with text_of(chart, (100, 14)) as (pilot, text):
@@ -454,7 +443,6 @@ async def test_by_step_each_attempt_begins_at_its_own_first_step() -> None:
     assert [(columns[0], columns[-1]) for columns in drawn] == [(0, 49), (40, 89)]
 
 
-@asynchronous
 async def test_by_step_nothing_is_drawn_before_the_first_step() -> None:
     before_any, early = MetricHistory(1), restarted(1)
     for second in range(10):

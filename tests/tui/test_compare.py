@@ -36,10 +36,9 @@ async def _opened(app: Doors, pilot: Pilot[None], marks: int) -> CompareScreen:
     return app.screen
 
 
-def test_marked_runs_are_overlaid_and_the_best_is_marked(tmp_path: Path) -> None:
+async def test_marked_runs_are_overlaid_and_the_best_is_marked(tmp_path: Path) -> None:
     _sweep(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(120, 35)) as (app, pilot):
         assert "v compare" not in screen_text(app)
         await pilot.press("space")
         await until(pilot, lambda: "marked" in screen_text(app))
@@ -57,25 +56,19 @@ def test_marked_runs_are_overlaid_and_the_best_is_marked(tmp_path: Path) -> None
             assert len(re.findall("best", shown)) == 2
             assert re.search(r"job.args +a --lr 1e-4  b --lr 3e-4  c --lr 1e-3", shown), shown
 
-    kit.play(tmp_path, look, size=(120, 35))
 
-
-def test_lines_carry_letters_in_ascii_without_colours(tmp_path: Path) -> None:
+async def test_lines_carry_letters_in_ascii_without_colours(tmp_path: Path) -> None:
     _sweep(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(120, 35)) as (app, pilot):
         await _opened(app, pilot, 3)
         chart = plain(screen_text(app), "ascii").split("Differences")[0].split("best\n")[1]
         lines = re.findall(r"(?<![\w.])[abc](?!\w)", chart.split("loss of")[-1])
         assert {"a", "b", "c"} <= set(lines), chart
 
-    kit.play(tmp_path, look, size=(120, 35))
 
-
-def test_keys_change_axis_scale_and_smoothing(tmp_path: Path) -> None:
+async def test_keys_change_axis_scale_and_smoothing(tmp_path: Path) -> None:
     _sweep(tmp_path)
-
-    async def press(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(120, 35)) as (app, pilot):
         await _opened(app, pilot, 2)
         assert "by step" in screen_text(app) and "400" in screen_text(app)
         await pilot.press("b", "l", "m")
@@ -84,17 +77,12 @@ def test_keys_change_axis_scale_and_smoothing(tmp_path: Path) -> None:
         await pilot.press("q")
         await until(pilot, lambda: kit.shows(app, "[1] Runs"))
 
-    kit.play(tmp_path, press, size=(120, 35))
 
-
-def test_a_value_that_differs_in_one_run_is_shown_for_all(tmp_path: Path) -> None:
+async def test_a_value_that_differs_in_one_run_is_shown_for_all(tmp_path: Path) -> None:
     _sweep(tmp_path, ("1e-4", "1e-4", "1e-3"))
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(120, 35)) as (app, pilot):
         await _opened(app, pilot, 3)
         assert re.search(r"job.args +a --lr 1e-4  b --lr 1e-4  c --lr 1e-3", screen_text(app)), screen_text(app)
-
-    kit.play(tmp_path, look, size=(120, 35))
 
 
 def test_steps_that_were_trained_twice_count_once(tmp_path: Path) -> None:

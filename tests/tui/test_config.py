@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
 from disttui.runner.errors import InputError
 from disttui.runner.profile.save import change_config
@@ -56,12 +55,11 @@ def test_a_wrong_one_is_one_clear_error(tmp_path: Path, text: str, words: str) -
     assert words in str(caught.value)
 
 
-def test_keys_can_be_given_to_other_actions(tmp_path: Path) -> None:
+async def test_keys_can_be_given_to_other_actions(tmp_path: Path) -> None:
     """Footer and help tell the new key; the old one does nothing any more."""
     kit.busy_machine(tmp_path)
     environ = _write(tmp_path, "keys:\n  home.new: ctrl+n,F4\n")
-
-    async def press(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, settings=load_settings(environ)) as (app, pilot):
         assert "^n new" in screen_text(app)
         await pilot.press("n")
         assert app.opened == []
@@ -71,14 +69,10 @@ def test_keys_can_be_given_to_other_actions(tmp_path: Path) -> None:
         await pilot.pause()
         assert "^n" in screen_text(app)
 
-    kit.play(tmp_path, press, settings=load_settings(environ))
 
-
-def test_a_theme_that_is_not_there_is_reported(tmp_path: Path) -> None:
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+async def test_a_theme_that_is_not_there_is_reported(tmp_path: Path) -> None:
+    async with kit.home(tmp_path, settings=Settings(theme="drak")) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "unknown theme 'drak'"))
-
-    kit.play(tmp_path, look, settings=Settings(theme="drak"))
 
 
 @pytest.mark.parametrize("text", ["libraries:\n", "theme: ~\nkeys:\nsecret_commands:\n"])
@@ -86,11 +80,10 @@ def test_a_key_without_a_value_counts_as_not_given(tmp_path: Path, text: str) ->
     assert load_settings(_write(tmp_path, text)) == Settings()
 
 
-def test_a_wrong_library_is_reported_and_runs_are_still_listed(tmp_path: Path) -> None:
+async def test_a_wrong_library_is_reported_and_runs_are_still_listed(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
     environ = _write(tmp_path, "libraries: [team]\n")
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await until(pilot, lambda: bool(app.inventory.problems))
         assert "config.yaml:1:13: not a library, expected own, examples" in "".join(app.inventory.problems)
         assert app.inventory.runs
@@ -98,8 +91,6 @@ def test_a_wrong_library_is_reported_and_runs_are_still_listed(tmp_path: Path) -
         await pilot.press("f5")
         await until(pilot, lambda: bool(app.inventory.profiles))
         assert not [problem for problem in app.inventory.problems if "config.yaml" in problem]
-
-    kit.play(tmp_path, look)
 
 
 @pytest.mark.parametrize(
@@ -127,14 +118,11 @@ def test_nothing_moves_over_ssh(tmp_path: Path, more: dict[str, str], settings: 
         ),
     ],
 )
-def test_a_theme_that_is_chosen_is_remembered(tmp_path: Path, before: str, after: str) -> None:
+async def test_a_theme_that_is_chosen_is_remembered(tmp_path: Path, before: str, after: str) -> None:
     environ = _write(tmp_path, before) if before else kit.environ(tmp_path)
-
-    async def choose(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, app=Doors(environ, load_settings(environ))) as (app, pilot):
         app.theme = "disttui-light"
         await until(pilot, lambda: "theme disttui-light saved in" in screen_text(app))
-
-    kit.play(tmp_path, choose, app=Doors(environ, load_settings(environ)))
     assert load_settings(environ).theme == "disttui-light"
     assert re.sub(r"(?<=\S) +#", " #", config_file(environ).read_text()) == after
 
@@ -202,17 +190,12 @@ def test_a_new_config_is_the_users_alone_whatever_the_umask(tmp_path: Path) -> N
     assert stat.S_IMODE(config_file(environ).stat().st_mode) == 0o600
 
 
-def test_a_theme_that_cannot_be_saved_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_theme_that_cannot_be_saved_is_reported(tmp_path: Path, read_only: bool) -> None:
     environ = _write(tmp_path, "theme: nord\n")
-
-    async def choose(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, settings=Settings(theme="nord"), read_only=read_only) as (app, pilot):
         config_file(environ).unlink()
         config_file(environ).mkdir()
         app.theme = "disttui-light"
-        if not app.read_only:
+        if not read_only:
             await until(pilot, lambda: "cannot save theme" in screen_text(app))
-
-    for read_only in (False, True):
-        kit.play(tmp_path, choose, app=Doors(environ, Settings(theme="nord"), read_only=read_only))
-        config_file(environ).rmdir()
-        config_file(environ).write_text("theme: nord\n")

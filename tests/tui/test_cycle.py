@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from disttui.tui.widgets.choices import Cycle
 from tests.tui.test_mouse import click
-from tests.tui.widget_kit import asynchronous, text_of
+from tests.tui.widget_kit import text_of
 
 WORDS = ("auto", "ddp", "fsdp", "hsdp")
 
 
-@asynchronous
 async def test_the_chosen_word_is_in_sight_in_a_narrow_place() -> None:
     cycle = Cycle(WORDS)
     async with text_of(cycle, (24, 3)) as (pilot, shown):
@@ -29,7 +28,6 @@ async def test_the_chosen_word_is_in_sight_in_a_narrow_place() -> None:
         assert cycle.value == "ddp"
 
 
-@asynchronous
 async def test_the_mark_of_the_focus_stands_before_the_chosen_word() -> None:
     cycle = Cycle(WORDS)
     async with text_of(cycle, (40, 3)) as (pilot, shown):

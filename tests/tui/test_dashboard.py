@@ -37,7 +37,7 @@ from disttui.tui.router import First, Opener
 from disttui.tui.run.feed import LeaderClock, LiveFeed, RunChanged, Snapshot, SnapshotBuilder
 from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
-from tests.tui.widget_kit import asynchronous, burst
+from tests.tui.widget_kit import burst
 from tests.unit.state_kit import fold
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J[bold red]evil[/]\u202e\n\r"
@@ -68,21 +68,15 @@ def shown(pilot: Pilot[None]) -> str:
 
 
 @pytest.mark.parametrize("sizes", [(*SIZES[:3], (200, 50), (79, 24)), SIZES[3:]], ids=["all panes", "few panes"])
-def test_looks(sizes: Sequence[tuple[int, int]], tmp_path: Path) -> None:
+async def test_looks(sizes: Sequence[tuple[int, int]], tmp_path: Path) -> None:
     """Begun where it has room and where it has little: what has the focus at the beginning differs."""
     write(tmp_path / "run-1", hosts=2, per_host=8, steps=60)
-
-    @asynchronous
-    async def look() -> None:
-        async with opened("replay", str(tmp_path / "run-1"), tmp_path, sizes[0]) as (pilot, _):
-            await pilot.press("comma")
-            await until(pilot, lambda: "● running" in shown(pilot) and "320 lines" in shown(pilot))
-            await assert_snapshots(pilot, "dashboard-{}", sizes)
-
-    look()
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path, sizes[0]) as (pilot, _):
+        await pilot.press("comma")
+        await until(pilot, lambda: "● running" in shown(pilot) and "320 lines" in shown(pilot))
+        await assert_snapshots(pilot, "dashboard-{}", sizes)
 
 
-@asynchronous
 async def test_the_cursor_goes_through_the_life_of_the_example(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, _screen):
         await until(pilot, lambda: "✓ finished" in shown(pilot))
@@ -97,7 +91,6 @@ async def test_the_cursor_goes_through_the_life_of_the_example(tmp_path: Path) -
         await until(pilot, lambda: "attempt 2 of 3" in shown(pilot))
 
 
-@asynchronous
 async def test_the_last_event_is_the_end_of_the_run(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, _screen):
         await until(pilot, lambda: "✓ finished" in shown(pilot))
@@ -109,7 +102,6 @@ async def test_the_last_event_is_the_end_of_the_run(tmp_path: Path) -> None:
         assert "the run has finished" in shown(pilot)
 
 
-@asynchronous
 async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paused = 0.0
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + paused)
@@ -124,7 +116,6 @@ async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path, mon
         await until(pilot, lambda: "space play" in shown(pilot))
 
 
-@asynchronous
 async def test_a_space_in_what_is_looked_for_plays_nothing(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         await pilot.press("slash", "s", "t", "e", "p", "space", "2", "enter")
@@ -133,7 +124,6 @@ async def test_a_space_in_what_is_looked_for_plays_nothing(tmp_path: Path) -> No
         assert playback is not None and not playback.playing
 
 
-@asynchronous
 async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=4, per_host=8, steps=20)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
@@ -159,7 +149,6 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None
             await until(pilot, lambda: screen.query_one(RankGrid).cursor == rank)  # noqa: B023 (called here)
 
 
-@asynchronous
 async def test_the_title_of_the_log_names_whose_lines_it_has(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         screen.query_one(HostsPane).focus()
@@ -173,7 +162,6 @@ async def test_the_title_of_the_log_names_whose_lines_it_has(tmp_path: Path) -> 
         assert screen.query_one(RankGrid).cursor == 3
 
 
-@asynchronous
 async def test_a_pane_fills_the_screen_and_gives_it_back(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, _screen):
         await until(pilot, lambda: "│ done:" in shown(pilot))
@@ -186,7 +174,6 @@ async def test_a_pane_fills_the_screen_and_gives_it_back(tmp_path: Path) -> None
         assert [line[:60] for line in shown(pilot).split("\n")] == [line[:60] for line in before.split("\n")]
 
 
-@asynchronous
 async def test_any_size_is_laid_out_and_too_small_says_so(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, _screen):
         for size in ((80, 24), (30, 10), (200, 60), (41, 13), (120, 20), (79, 40), (160, 48)):
@@ -196,7 +183,6 @@ async def test_any_size_is_laid_out_and_too_small_says_so(tmp_path: Path) -> Non
             assert "needs 40×12" in shown(pilot) if size[0] < 40 else "example" in lines[0]
 
 
-@asynchronous
 async def test_another_metric_can_be_picked(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         screen.go_to("chart0")
@@ -206,7 +192,6 @@ async def test_another_metric_can_be_picked(tmp_path: Path) -> None:
         await until(pilot, lambda: "step time" in str(screen.query_one("#chart0").border_title))
 
 
-@asynchronous
 async def test_a_run_that_has_ended_is_reported_with_its_cause(tmp_path: Path) -> None:
     mirror = write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=20)
     error = {"t": BEGIN + 30, "e": "error", "attempt": 1, "rank": 3, "type": "ValueError", "message": "no such token"}
@@ -250,7 +235,6 @@ def _panes(pilot: Pilot[None]) -> list[str]:
     return [f"{name} {rows}" for name, rows in found]
 
 
-@asynchronous
 async def test_a_narrow_terminal_stacks_loss_hosts_and_log(tmp_path: Path) -> None:
     write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=4, steps=40)
     async with opened("run", "run-1", tmp_path, (79, 24)) as (pilot, _):
@@ -269,7 +253,6 @@ async def test_a_narrow_terminal_stacks_loss_hosts_and_log(tmp_path: Path) -> No
         await until(pilot, lambda: "─Hosts" in shown(pilot).split("\n")[2] and "─loss" in shown(pilot).split("\n")[2])
 
 
-@asynchronous
 async def test_charts_are_stacked_where_two_do_not_fit_side_by_side(tmp_path: Path) -> None:
     write(tmp_path / "disttui" / "runs" / "run-1", hosts=1, per_host=2, steps=20)
     async with opened("run", "run-1", tmp_path, (120, 40)) as (pilot, screen):
@@ -285,22 +268,16 @@ async def test_charts_are_stacked_where_two_do_not_fit_side_by_side(tmp_path: Pa
 
 
 @pytest.mark.parametrize("height", [24, 50])
-def test_hosts_stay_whole_between_story_and_log_when_narrow(height: int, tmp_path: Path) -> None:
+async def test_hosts_stay_whole_between_story_and_log_when_narrow(height: int, tmp_path: Path) -> None:
     _failed(tmp_path, hosts=6)
-
-    @asynchronous
-    async def look() -> None:
-        mirror = str(tmp_path / "disttui" / "runs" / "run-1")
-        async with opened("replay", mirror, tmp_path, (79, height)) as (pilot, screen):
-            await pilot.press("end")
-            pane, upper = screen.query_one("#hosts"), screen.query_one("#upper")
-            await until(pilot, lambda: "What happened" in shown(pilot) and "ValueError" in shown(pilot))
-            await until(pilot, lambda: upper.region.contains_region(pane.region))
-
-    look()
+    mirror = str(tmp_path / "disttui" / "runs" / "run-1")
+    async with opened("replay", mirror, tmp_path, (79, height)) as (pilot, screen):
+        await pilot.press("end")
+        pane, upper = screen.query_one("#hosts"), screen.query_one("#upper")
+        await until(pilot, lambda: "What happened" in shown(pilot) and "ValueError" in shown(pilot))
+        await until(pilot, lambda: upper.region.contains_region(pane.region))
 
 
-@asynchronous
 async def test_the_headline_of_a_failure_is_not_cut_without_a_mark(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=2, per_host=1, steps=5, ended=False, names="node{}")
     cause = {"node": 1, "rank": None, "kind": "host lost", "last": BEGIN, "at": BEGIN + 20}
@@ -314,7 +291,6 @@ async def test_the_headline_of_a_failure_is_not_cut_without_a_mark(tmp_path: Pat
         assert "last heartbeat 2026" in " ".join(shown(pilot).split())
 
 
-@asynchronous
 async def test_the_footer_of_a_chart_has_the_keys_of_the_run_too(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=2, per_host=1, steps=5)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (79, 24)) as (pilot, screen):
@@ -325,25 +301,20 @@ async def test_the_footer_of_a_chart_has_the_keys_of_the_run_too(tmp_path: Path)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (79, 24), (40, 12)], ids=lambda size: "{}x{}".format(*size))
-def test_a_failed_run_shows_more_than_titles(size: tuple[int, int], tmp_path: Path) -> None:
+async def test_a_failed_run_shows_more_than_titles(size: tuple[int, int], tmp_path: Path) -> None:
     _failed(tmp_path)
+    async with opened("run", "run-1", tmp_path, size) as (pilot, screen):
+        await until(pilot, lambda: "─What happened" in shown(pilot))
+        await until(pilot, lambda: size[1] < 20 or "step 19/40" in shown(pilot))
+        assert "ValueError: no such token" in shown(pilot)
 
-    @asynchronous
-    async def look() -> None:
-        async with opened("run", "run-1", tmp_path, size) as (pilot, screen):
-            await until(pilot, lambda: "─What happened" in shown(pilot))
-            await until(pilot, lambda: size[1] < 20 or "step 19/40" in shown(pilot))
-            assert "ValueError: no such token" in shown(pilot)
+        def heights() -> dict[str | None, int]:
+            return {pane.id: pane.region.height for pane in screen.query(".pane") if pane.region}
 
-            def heights() -> dict[str | None, int]:
-                return {pane.id: pane.region.height for pane in screen.query(".pane") if pane.region}
-
-            await until(pilot, lambda: all(high >= (2 if name == "ranks" else 4) for name, high in heights().items()))
-            assert len(heights()) >= (2 if size[1] < 20 else 4)
-            if size[1] > 20:
-                assert re.search(r"synthetic001 ■ interrupted", shown(pilot)), "hosts are no bare title"
-
-    look()
+        await until(pilot, lambda: all(high >= (2 if name == "ranks" else 4) for name, high in heights().items()))
+        assert len(heights()) >= (2 if size[1] < 20 else 4)
+        if size[1] > 20:
+            assert re.search(r"synthetic001 ■ interrupted", shown(pilot)), "hosts are no bare title"
 
 
 def _out_of_reach(folder: Path) -> None:
@@ -355,7 +326,6 @@ def _out_of_reach(folder: Path) -> None:
     (mirror / "run.json").write_text(json.dumps(run))
 
 
-@asynchronous
 async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
     _out_of_reach(tmp_path)
     async with opened("run", "run-1", tmp_path) as (pilot, screen):
@@ -366,7 +336,6 @@ async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
         assert "s stop" in shown(pilot) and screen.check_action("stop", ())
 
 
-@asynchronous
 async def test_run_time_does_not_fall_back_to_the_local_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaderClock, "now", lambda _: time.time() + 3600)
     _out_of_reach(tmp_path)
@@ -377,7 +346,6 @@ async def test_run_time_does_not_fall_back_to_the_local_clock(tmp_path: Path, mo
         assert screen.snapshot is not None and screen.snapshot.now > time.time() + 3000
 
 
-@asynchronous
 async def test_read_only_has_no_stop(tmp_path: Path) -> None:
     _out_of_reach(tmp_path)
     async with opened("run", "run-1", tmp_path, read_only=True) as (pilot, screen):
@@ -387,7 +355,6 @@ async def test_read_only_has_no_stop(tmp_path: Path) -> None:
         assert screen.check_action("stop", ()) is False
 
 
-@asynchronous
 async def test_an_unknown_run_is_one_clear_error(tmp_path: Path) -> None:
     app = DisttuiApp({"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}, first=First("run", ("nosuch",)))
     async with app.run_test(size=(100, 30)) as pilot:
@@ -395,7 +362,7 @@ async def test_an_unknown_run_is_one_clear_error(tmp_path: Path) -> None:
         assert any("→ List runs: disttui ps. If" in seen.message for seen in app._notifications)
 
 
-def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
+async def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
     mirror = write(tmp_path / "run-1", hosts=2, per_host=2, steps=10, names=HOSTILE + "{}")
     evil: list[dict[str, Any]] = [
         {"e": "note", "level": "error", "text": HOSTILE}, {"e": "alarm", "kind": HOSTILE, "text": HOSTILE, "value": 1},
@@ -415,25 +382,19 @@ def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
     (mirror / "0" / "exit.json").write_text(json.dumps(end))
     spec = json.loads((mirror / "0" / "spec.json").read_text())
     (mirror / "0" / "spec.json").write_text(json.dumps({**spec, "backend": HOSTILE}))
-
-    @asynchronous
-    async def look() -> None:
-        async with opened("replay", str(mirror), tmp_path) as (pilot, screen):
-            for keys in (("1",), ("e",), ("E", "E"), ("end",), ("z",), *[("tab",)] * 10, ("z",)):
-                await pilot.press(*keys)
-                await pilot.pause()
-                assert not [char for char in shown(pilot) if char not in "\n\t" and not char.isprintable()]
-                assert "owned" not in shown(pilot)
-            assert "[bold red]evil[/]" in shown(pilot)
-            screen.go_to("chart0")
-            screen.query_one("#chart0", Chart).action_pick()
-            await until(pilot, lambda: "validation" in shown(pilot) or "[bold red]evil[/]" in shown(pilot))
-            assert "\x1b" not in shown(pilot)
-
-    look()
+    async with opened("replay", str(mirror), tmp_path) as (pilot, screen):
+        for keys in (("1",), ("e",), ("E", "E"), ("end",), ("z",), *[("tab",)] * 10, ("z",)):
+            await pilot.press(*keys)
+            await pilot.pause()
+            assert not [char for char in shown(pilot) if char not in "\n\t" and not char.isprintable()]
+            assert "owned" not in shown(pilot)
+        assert "[bold red]evil[/]" in shown(pilot)
+        screen.go_to("chart0")
+        screen.query_one("#chart0", Chart).action_pick()
+        await until(pilot, lambda: "validation" in shown(pilot) or "[bold red]evil[/]" in shown(pilot))
+        assert "\x1b" not in shown(pilot)
 
 
-@asynchronous
 async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, _):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot))
@@ -447,7 +408,6 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
         assert "● REPLAY" in shown(pilot) and "PAUSED" not in shown(pilot), "the log follows the cursor"
 
 
-@asynchronous
 async def test_a_click_in_a_replays_chart_puts_the_cursor_there(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         chart = screen.query(Chart).first()
@@ -462,7 +422,6 @@ async def test_a_click_in_a_replays_chart_puts_the_cursor_there(tmp_path: Path) 
         assert 0.4 < (screen.snapshot.now - play.begin) / (play.end - play.begin) < 0.6
 
 
-@asynchronous
 async def test_newest_event_is_visible_below_many_hosts_and_ranks(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=12, per_host=4, steps=20)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
@@ -472,7 +431,6 @@ async def test_newest_event_is_visible_below_many_hosts_and_ranks(tmp_path: Path
         assert events.region.bottom <= screen.query_one("#left").region.bottom
 
 
-@asynchronous
 async def test_before_its_first_attempt_a_replay_counts_no_lines(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path, (80, 24)) as (pilot, _):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
@@ -483,7 +441,6 @@ async def test_before_its_first_attempt_a_replay_counts_no_lines(tmp_path: Path)
         assert "attempt 0" not in shown(pilot)
 
 
-@asynchronous
 async def test_the_footer_under_a_prompt_has_no_key_that_only_types(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=1, per_host=2, steps=10)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (120, 35)) as (pilot, _):
@@ -499,7 +456,6 @@ async def test_the_footer_under_a_prompt_has_no_key_that_only_types(tmp_path: Pa
         await until(pilot, lambda: "esc close" in shown(pilot) and "^r regex" not in shown(pilot))
 
 
-@asynchronous
 async def test_header_and_chart_say_the_same_loss(tmp_path: Path) -> None:
     """Ranks differ in it: both say the mean."""
     write(tmp_path / "run-1", hosts=2, per_host=8, steps=60)
@@ -516,7 +472,6 @@ async def test_header_and_chart_say_the_same_loss(tmp_path: Path) -> None:
             await until(pilot, lambda said=said, chart=chart: f"loss  {said} " in f"{chart.border_title} ")  # type: ignore[misc]
 
 
-@asynchronous
 async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
@@ -542,7 +497,6 @@ async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -
         await until(pilot, lambda: "step 400/400" in shown(pilot))
 
 
-@asynchronous
 async def test_a_log_opened_after_a_seek_ends_at_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved, plain = asyncio.Event(), LogView.on_mount
 
@@ -566,7 +520,6 @@ async def test_a_log_opened_after_a_seek_ends_at_the_cursor(tmp_path: Path, monk
         await until(pilot, lambda: "printed nothing yet" in shown(pilot), 10)
 
 
-@asynchronous
 async def test_one_leap_into_another_attempt_takes_the_log_with_it(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
@@ -589,7 +542,6 @@ def test_a_failed_attempt_is_an_event_with_its_cause(tmp_path: Path) -> None:
     assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", seen.text)
 
 
-@asynchronous
 async def test_a_queued_run_says_what_it_waits_for(tmp_path: Path) -> None:
     mirror = write(tmp_path / "run-1", hosts=2, per_host=1, steps=0, ended=False)
     for node in "01":
@@ -636,7 +588,6 @@ def test_a_job_of_slurm_says_its_number_and_why_it_waits(tmp_path: Path) -> None
     assert story(SnapshotBuilder(queue_up(state, {**job, "state": "RUNNING"}), tmp_path).snapshot)[0] == []
 
 
-@asynchronous
 async def test_a_run_that_has_ended_stays_at_its_end(tmp_path: Path) -> None:
     """However late it is looked at, its charts end with it."""
     write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=1, steps=40)
@@ -646,7 +597,6 @@ async def test_a_run_that_has_ended_stays_at_its_end(tmp_path: Path) -> None:
         assert not re.search("[0-9] d ", shown(pilot)), "no axis of days"
 
 
-@asynchronous
 async def test_no_host_is_hidden_while_rows_below_the_ranks_are_empty(tmp_path: Path) -> None:
     _failed(tmp_path)
     mirror = str(tmp_path / "disttui" / "runs" / "run-1")
@@ -656,7 +606,6 @@ async def test_no_host_is_hidden_while_rows_below_the_ranks_are_empty(tmp_path: 
         await until(pilot, lambda: "synthetic000" in shown(pilot) and "synthetic001" in shown(pilot))
 
 
-@asynchronous
 async def test_panes_drawn_in_stages_show_the_newest_snapshot(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=2, per_host=2, steps=30)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):

@@ -19,7 +19,6 @@ from disttui.tui.wizard.processes import ValueTable
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.frames import painted
-from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 
 PATIENCE = 5.0
@@ -60,11 +59,10 @@ async def _dead(pilot: Pilot[None], app: DisttuiApp, again: Callable[[], object]
 
 
 @pytest.mark.parametrize("read_only", [False, True], ids=["", "read-only"])
-def test_home_shows_no_dead_key(tmp_path: Path, read_only: bool) -> None:
+async def test_home_shows_no_dead_key(tmp_path: Path, read_only: bool) -> None:
     kit.busy_machine(tmp_path)
     rows = ("pair-7f3a",) if read_only else ("pair-7f3a", "pair-91bd", "profiles", "hosts")
-
-    async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, read_only=read_only) as (app, pilot):
         home: Any = app.screen
 
         def at(row: str) -> None:
@@ -77,11 +75,9 @@ def test_home_shows_no_dead_key(tmp_path: Path, read_only: bool) -> None:
             await pilot.pause()
             assert not await _dead(pilot, app, partial(at, row)), row
 
-    kit.play(tmp_path, play, read_only=read_only)
-
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
-def test_the_wizard_shows_no_dead_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+async def test_the_wizard_shows_no_dead_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     record(monkeypatch, HOSTS)
     probed: list[str] = []
     answer = WizardScreen._start
@@ -91,65 +87,51 @@ def test_the_wizard_shows_no_dead_key(tmp_path: Path, monkeypatch: pytest.Monkey
         answer(self, name)
 
     monkeypatch.setattr(WizardScreen, "_start", ask)
+    async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
+        app = pilot.app
+        assert isinstance(app, DisttuiApp)
+        app.opened = probed  # type: ignore[attr-defined]
+        await walk(pilot, opened, ["desk"], step)
+        if step == 1:
+            opened.query_one("#hosts-table").focus()
+            await pilot.pause()
+        focused = app.focused
+        assert focused is not None
 
-    @asynchronous
-    async def play() -> None:
-        async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
-            app = pilot.app
-            assert isinstance(app, DisttuiApp)
-            app.opened = probed  # type: ignore[attr-defined]
-            await walk(pilot, opened, ["desk"], step)
-            if step == 1:
-                opened.query_one("#hosts-table").focus()
-                await pilot.pause()
-            focused = app.focused
-            assert focused is not None
+        def again() -> None:
+            opened._go(step - 1)
+            focused.focus()
 
-            def again() -> None:
-                opened._go(step - 1)
-                focused.focus()
-
-            assert not await _dead(pilot, app, again)
-
-    play()
+        assert not await _dead(pilot, app, again)
 
 
-def test_whole_run_values_set_elsewhere_show_no_dead_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whole_run_values_set_elsewhere_show_no_dead_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
+    async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
+        app = pilot.app
+        assert isinstance(app, DisttuiApp)
+        await walk(pilot, opened, ["desk"], 3)
 
-    @asynchronous
-    async def play() -> None:
-        async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
-            app = pilot.app
-            assert isinstance(app, DisttuiApp)
-            await walk(pilot, opened, ["desk"], 3)
+        def at(row: str) -> None:
+            opened._go(2)
+            table = opened.query_one("#whole-run", ValueTable)
+            table.focus()
+            table.select(row)
 
-            def at(row: str) -> None:
-                opened._go(2)
-                table = opened.query_one("#whole-run", ValueTable)
-                table.focus()
-                table.select(row)
-
-            for row in ("total", "master"):
-                at(row)
-                await pilot.pause()
-                assert not await _dead(pilot, app, partial(at, row)), row
-
-    play()
+        for row in ("total", "master"):
+            at(row)
+            await pilot.pause()
+            assert not await _dead(pilot, app, partial(at, row)), row
 
 
 @pytest.mark.slow
-def test_the_replay_of_an_ended_run_shows_no_dead_key(tmp_path: Path) -> None:
-    @asynchronous
-    async def play() -> None:
-        async with kit.replayed(tmp_path, (160, 45)) as (app, pilot, screen):
-            await pilot.press("less_than_sign")
-            for pane in ("hosts", "chart0", "log"):
-                screen.go_to(pane)
-                await pilot.pause()
-                assert not await _dead(pilot, app, partial(screen.go_to, pane)), pane
-
-    play()
+async def test_the_replay_of_an_ended_run_shows_no_dead_key(tmp_path: Path) -> None:
+    async with kit.replayed(tmp_path, (160, 45)) as (app, pilot, screen):
+        await pilot.press("less_than_sign")
+        for pane in ("hosts", "chart0", "log"):
+            screen.go_to(pane)
+            await pilot.pause()
+            assert not await _dead(pilot, app, partial(screen.go_to, pane)), pane
 
 
 class Watched:
@@ -166,19 +148,15 @@ class Watched:
         """Nothing runs."""
 
 
-def test_top_on_hosts_without_gpus_shows_no_dead_key(tmp_path: Path) -> None:
-    @asynchronous
-    async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(120, 36)) as pilot:
-            screen = top_kit.MadeUpTop()
-            await app.push_screen(screen)
-            asked: list[str] = []
-            app.opened = asked  # type: ignore[attr-defined]
-            assert screen._feed is not None
-            screen._feed.watch = Watched(asked)  # type: ignore[assignment]
-            screen.post_message(TopChanged(top_kit.hosts(2, 0, top_kit.NOW), top_kit.NOW))
-            await pilot.pause()
-            assert not await _dead(pilot, app, lambda: screen.narrow(""))
-
-    play()
+async def test_top_on_hosts_without_gpus_shows_no_dead_key(tmp_path: Path) -> None:
+    app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = top_kit.MadeUpTop()
+        await app.push_screen(screen)
+        asked: list[str] = []
+        app.opened = asked  # type: ignore[attr-defined]
+        assert screen._feed is not None
+        screen._feed.watch = Watched(asked)  # type: ignore[assignment]
+        screen.post_message(TopChanged(top_kit.hosts(2, 0, top_kit.NOW), top_kit.NOW))
+        await pilot.pause()
+        assert not await _dead(pilot, app, lambda: screen.narrow(""))

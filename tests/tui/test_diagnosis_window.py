@@ -12,10 +12,8 @@ from disttui.tui.router import First
 from tests.tui.snap import until
 from tests.tui.test_blame import stalled
 from tests.tui.test_dashboard import shown
-from tests.tui.widget_kit import asynchronous
 
 
-@asynchronous
 async def test_an_earlier_diagnosis_is_shown_when_no_host_answers(tmp_path: Path) -> None:
     folder = stalled(tmp_path / "disttui" / "runs" / "run-1")
     keep(

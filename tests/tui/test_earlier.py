@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from textual.app import App
-from textual.pilot import Pilot
 
 from disttui.runner.runs.follow import LogRead
 from disttui.runner.runs.following import Refresh, Update
@@ -20,19 +19,18 @@ from disttui.runner.runs.state import begin
 from disttui.tui.log import LogView
 from disttui.tui.run.feed import LiveFeed, LogsCut, RunChanged
 from tests.tui.demo_log import DemoLog, Writer
-from tests.tui.live_kit import Live, live, watched
-from tests.tui.log_kit import play
+from tests.tui.live_kit import live, watched
+from tests.tui.log_kit import log_view
 from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened
-from tests.tui.widget_kit import asynchronous
 
 EARLY = 60_000
 """Lines of each rank: 1.5 MB, of which a late viewer is sent 256 KiB at first."""
 
 
 @pytest.mark.torch
-def test_earlier_lines_come_at_the_first_and_in_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_earlier_lines_come_at_the_first_and_in_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, fetched = threading.Event(), LiveFeed.earlier
 
     def earlier(*arguments: Any) -> None:
@@ -40,9 +38,7 @@ def test_earlier_lines_come_at_the_first_and_in_a_search(tmp_path: Path, monkeyp
         fetched(*arguments)
 
     monkeypatch.setattr(LiveFeed, "earlier", earlier)
-
-    @asynchronous
-    async def look(run: Live) -> None:
+    with live(tmp_path / "home", early=EARLY) as run:
         async with watched(run, run.elsewhere("late")) as (pilot, app):
             await until(pilot, lambda: app.screen.query(LogView) and "older lines on the host" in screen_text(app))
             view = app.screen.query_one(LogView)
@@ -62,21 +58,14 @@ def test_earlier_lines_come_at_the_first_and_in_a_search(tmp_path: Path, monkeyp
             await until(pilot, lambda: "▌rank 0 early line 0 " in screen_text(app))
             await pilot.press("k", "G")
             await until(pilot, lambda: "● FOLLOW" in screen_text(app))
-
-    @asynchronous
-    async def search(run: Live) -> None:
+        mirrored = tmp_path / "home" / "late" / "disttui" / "runs" / run.run / "0" / "attempt-1" / "rank-0.log"
+        copy = mirrored.read_bytes()
+        assert len(copy) > EARLY * 20 and copy == run.log(0).read_bytes()[: len(copy)]
         async with watched(run, run.elsewhere("later")) as (pilot, app):
             await until(pilot, lambda: app.screen.query(LogView) and "older lines on the host" in screen_text(app))
             await pilot.press("slash", *"rank 1 early line 77", "enter")
             await until(pilot, lambda: "1 of" in screen_text(app))
             assert "rank 1 early line 77" in screen_text(app)
-
-    with live(tmp_path / "home", early=EARLY) as run:
-        look(run)
-        mirrored = tmp_path / "home" / "late" / "disttui" / "runs" / run.run / "0" / "attempt-1" / "rank-0.log"
-        copy = mirrored.read_bytes()
-        assert len(copy) > EARLY * 20 and copy == run.log(0).read_bytes()[: len(copy)]
-        search(run)
 
 
 def _held_from(writer: Writer, rank: int, start: int) -> bytes:
@@ -96,13 +85,12 @@ def _fill(writer: Writer, rank: int, lacked: bytes) -> None:
     (writer.mirror / str(rank // 2) / ".mirror.json").unlink()
 
 
-def test_range_filter_and_folding_stay_where_they_are(tmp_path: Path) -> None:
+async def test_range_filter_and_folding_stay_where_they_are(tmp_path: Path) -> None:
     """Lines of two ranks, earlier ones among the first shown: whatever was on the screen is on it, in its place."""
     writer = Writer(tmp_path)
     writer.steps(0, 200)
     lacked = {rank: _held_from(writer, rank, writer.path(rank).stat().st_size // 2) for rank in (0, 3)}
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view = app.log_view
         await pilot.press("ampersand", *"step", "enter", "x")
         await until(pilot, lambda: view.lines.progress.complete and "fold" in screen_text(app))
@@ -121,20 +109,17 @@ def test_range_filter_and_folding_stay_where_they_are(tmp_path: Path) -> None:
         assert was[0][1] == now[0][1], "the other end of the range"
         assert {line for _, line in was} < {line for _, line in now}, "earlier lines are among them"
 
-    play(writer, scenario)
-
 
 def _marked(shown: str) -> list[tuple[int, str]]:
     """Screen row and text of the lines that are chosen; the bar at the right is none of it."""
     return [(y, line[1:-1].rstrip()) for y, line in enumerate(shown.splitlines()) if line[0] in "▌┃"]
 
 
-def test_refused_lines_are_requested_again_at_the_first_line(tmp_path: Path) -> None:
+async def test_refused_lines_are_requested_again_at_the_first_line(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.steps(0, 200)
     _held_from(writer, 0, 4000)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         await pilot.press("slash", *"nowhere", "enter")
         await until(pilot, lambda: app.older == [(4000, 0)])
         app.log_view.older_refused()
@@ -144,10 +129,8 @@ def test_refused_lines_are_requested_again_at_the_first_line(tmp_path: Path) -> 
         await pilot.press("G", "g")
         await until(pilot, lambda: len(app.older) == 2)
 
-    play(writer, scenario)
 
-
-def test_lines_are_in_the_order_of_the_leaders_clock(tmp_path: Path) -> None:
+async def test_lines_are_in_the_order_of_the_leaders_clock(tmp_path: Path) -> None:
     """The clock of the second host is 100 s ahead; that is known only when its lines have been shown."""
     writer = Writer(tmp_path)
     for step in range(0, 40, 2):
@@ -155,8 +138,7 @@ def test_lines_are_in_the_order_of_the_leaders_clock(tmp_path: Path) -> None:
         writer.now += 100
         writer.write({2: [f"line {step + 1:02}"]})
         writer.now -= 100
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view = app.log_view
         await until(pilot, lambda: len(_numbers(app)) > 15)
         assert not _in_order(app), "by their own clocks"
@@ -165,10 +147,7 @@ def test_lines_are_in_the_order_of_the_leaders_clock(tmp_path: Path) -> None:
         view.read_anew()
         await until(pilot, lambda: _in_order(app))
 
-    play(writer, scenario)
 
-
-@asynchronous
 async def test_a_dashboard_hands_the_clocks_to_its_log(tmp_path: Path) -> None:
     """Live and in a replay: the leader's `clock` event says how far the other host's clock is ahead."""
     mirror = write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=1, steps=40, log_lines=0)
@@ -194,13 +173,14 @@ def _in_order(app: App[None]) -> bool:
     return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def test_log_that_is_behind_says_so_and_is_skipped_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_that_is_behind_says_so_and_is_skipped_by_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[LogView.SkipRequested] = []
     monkeypatch.setattr(DemoLog, "on_log_view_skip_requested", lambda self, event: asked.append(event), raising=False)
     writer = Writer(tmp_path)
     writer.write({0: ["a line"]})
-
-    async def look(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         await pilot.press("S")
         assert not asked, "nothing is behind"
         app.log_view.show_lag("log 23 s behind, 310.0MB pending")
@@ -209,8 +189,6 @@ def test_log_that_is_behind_says_so_and_is_skipped_by_a_key(tmp_path: Path, monk
         await until(pilot, lambda: asked)
         app.log_view.show_lag("")
         await until(pilot, lambda: "behind" not in screen_text(app))
-
-    play(writer, look)
 
 
 def test_logs_are_read_again_where_a_skip_has_cut_them(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import asked, environ, shows
 from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
-from tests.tui.widget_kit import asynchronous
 
 _JOB = """
 import json, os, pathlib, sys
@@ -59,7 +58,7 @@ async def _ended(app: DisttuiApp, pilot: Pilot[None], run: str) -> None:
 
 
 @pytest.mark.torch
-def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) -> None:
+async def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) -> None:
     """With the profile and the --set that it had, through the wizard's checks, each time as a new run."""
     environment = environ(tmp_path, LANG="C.UTF-8")
     (tmp_path / "job.py").write_text(_JOB)
@@ -69,8 +68,7 @@ def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) 
     command = [COMMAND, "run", str(tmp_path / "one.yaml"), "--set", "launch.grace=7"]
     subprocess.run(command, env=environment, capture_output=True, timeout=120, check=True)
     (first,) = known_runs(environment)[0]
-
-    async def scenario() -> None:
+    with patch.dict(os.environ, environment):
         app = DisttuiApp(environment, first=First("run", (first.run,)))
         async with app.run_test(size=(120, 35), notifications=True) as pilot:
             await _ended(app, pilot, first.run[:8])
@@ -91,9 +89,6 @@ def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) 
             await until(pilot, lambda: len(known_runs(environment)[0]) == 3, 120)
             third = known_runs(environment)[0][0]
             await _ended(app, pilot, third.run[:8])
-
-    with patch.dict(os.environ, environment):
-        asynchronous(scenario)()
     third, second, _ = known_runs(environment)[0]
     runs = tmp_path / ".disttui" / "runs"
     seen = [json.loads((runs / one.run / "0" / "attempt-1" / "seen").read_text()) for one in (second, third)]
@@ -103,15 +98,17 @@ def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) 
     assert third.resume_from == f"~/.disttui/runs/{second.run}/checkpoints"
 
 
-def test_a_failed_run_opens_its_line_and_copies_its_summary(tmp_path: Path) -> None:
+async def test_a_failed_run_opens_its_line_and_copies_its_summary(tmp_path: Path) -> None:
     code = tmp_path / "train.py"
     code.write_text('x = 1\n\nraise ValueError("no such token")\n')
     _failed(tmp_path, code)
     environment = environ(tmp_path, LANG="C.UTF-8", TZ="UTC")
     opened: list[tuple[Path, int]] = []
     copied: list[str] = []
-
-    async def scenario() -> None:
+    with (
+        patch.dict(os.environ, environment),
+        patch("disttui.tui.dashboard.ended.open_editor", lambda app, environ, path, line: opened.append((path, line))),
+    ):
         app = DisttuiApp(environment, first=First("run", ("run-1",)), read_only=True)
         async with app.run_test(size=(120, 35), notifications=True) as pilot:
             await until(pilot, lambda: shows(app, "✗ failed"))
@@ -129,12 +126,6 @@ def test_a_failed_run_opens_its_line_and_copies_its_summary(tmp_path: Path) -> N
             app.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]
             await pilot.press("e")
             await until(pilot, lambda: any("no such file on this machine" in text for text in said))
-
-    with (
-        patch.dict(os.environ, environment),
-        patch("disttui.tui.dashboard.ended.open_editor", lambda app, environ, path, line: opened.append((path, line))),
-    ):
-        asynchronous(scenario)()
     assert opened == [(code, 3)]
     show = [COMMAND, "runs", "show", "run-1"]
     shown = subprocess.run(show, env=environment, capture_output=True, text=True, timeout=60, check=True)
@@ -154,7 +145,6 @@ def test_the_editor_is_opened_at_the_line(tmp_path: Path, editor: str, words: li
     assert editor_command({"PATH": str(tmp_path), "EDITOR": "ed", "VISUAL": editor}, Path("x.py"), 7) == words
 
 
-@asynchronous
 async def test_a_rerun_replaces_the_dashboard_of_its_original(tmp_path: Path) -> None:
     for run in ("run-1", "run-2"):
         write(tmp_path / "data" / "disttui" / "runs" / run, hosts=1, per_host=1, steps=5)

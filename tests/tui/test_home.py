@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -13,7 +12,6 @@ from unittest.mock import patch
 
 import pytest
 from textual.events import MouseScrollDown
-from textual.pilot import Pilot
 
 from disttui.runner.runs.registry import load_run
 from disttui.tui.app import DisttuiApp
@@ -32,34 +30,27 @@ DARK_DONE = THEMES[0].variables["state-done"]
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
 
 
-def test_of_a_busy_machine(tmp_path: Path) -> None:
+async def test_of_a_busy_machine(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (_, pilot):
         await assert_snapshots(pilot, "home_{}", (*SIZES, (120, 35)))
 
-    kit.play(tmp_path, look)
 
-
-def test_of_a_newcomer_says_what_to_press(tmp_path: Path) -> None:
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+async def test_of_a_newcomer_says_what_to_press(tmp_path: Path) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await assert_snapshots(pilot, "newcomer_{}")
         await pilot.press("enter")
         assert app.opened[0][0] == "wizard"
         assert app.opened[0][1].name == "2node.yaml"
 
-    kit.play(tmp_path, look)
 
-
-def test_the_runs_key_leads_nowhere_while_no_runs_are_shown(tmp_path: Path) -> None:
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+async def test_the_runs_key_leads_nowhere_while_no_runs_are_shown(tmp_path: Path) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "› 2node"))
         await pilot.press("1")
         await pilot.press("enter")
         await until(pilot, lambda: app.opened)
         assert app.opened[0][0] == "wizard", "the cursor is where it was"
-
-    kit.play(tmp_path, look)
 
 
 @pytest.mark.parametrize(
@@ -74,21 +65,17 @@ def test_process_counts_of_a_profile_are_summed_over_hosts(counts: tuple[int | N
     assert rows.processes(ProfileRow("mine", Path("mine.yaml"), "own", hosts, counts)) == shown
 
 
-def test_home_says_that_it_is_reading_until_it_has_read(tmp_path: Path) -> None:
-    async def look() -> None:
+async def test_home_says_that_it_is_reading_until_it_has_read(tmp_path: Path) -> None:
+    with patch.object(HomeScreen, "read"), patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}):
         app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
         async with app.run_test(size=(80, 24)) as pilot:
             await until(pilot, lambda: isinstance(app.screen, HomeScreen) and kit.shows(app, "reading"))
             assert not kit.shows(app, "none yet")
 
-    with patch.object(HomeScreen, "read"), patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}):
-        asyncio.run(look())
 
-
-def test_read_only_it_offers_no_run_and_no_tags(tmp_path: Path) -> None:
+async def test_read_only_it_offers_no_run_and_no_tags(tmp_path: Path) -> None:
     kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(160, 40), app=Doors(kit.environ(tmp_path), read_only=True)) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "  none yet"))
         assert not kit.shows(app, "r runs the selected profile")
         kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
@@ -96,34 +83,26 @@ def test_read_only_it_offers_no_run_and_no_tags(tmp_path: Path) -> None:
         await until(pilot, lambda: kit.shows(app, "pair-7f3a") and "o order" in screen_text(app))
         assert "space mark" in screen_text(app) and "tags" not in screen_text(app)
 
-    kit.play(tmp_path, look, size=(160, 40), app=Doors(kit.environ(tmp_path), read_only=True))
 
-
-def test_beside_runs_that_leave_room_the_profiles_have_it(tmp_path: Path) -> None:
+async def test_beside_runs_that_leave_room_the_profiles_have_it(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(200, 50)) as (app, pilot):
         profiles, runs = app.screen.query_one("#profiles", Table), app.screen.query_one("#runs", Table)
         await until(pilot, lambda: profiles.size.width > 85)
         assert "alice@laptop" in screen_text(app) and "12,000 / 100,000" in screen_text(app), "the runs lose no column"
         await pilot.resize_terminal(120, 50)
         await until(pilot, lambda: runs.size.width > 110 and profiles.size.width > 110)
 
-    kit.play(tmp_path, look, size=(200, 50))
 
-
-def test_a_command_in_a_toast_is_not_broken(tmp_path: Path) -> None:
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+async def test_a_command_in_a_toast_is_not_broken(tmp_path: Path) -> None:
+    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
         app.notify("library lab: the library is not on this machine: disttui library sync lab")
         await until(pilot, lambda: kit.shows(app, "→ disttui library sync lab"))
 
-    kit.play(tmp_path, look, size=(80, 24))
 
-
-def test_keys_lead_to_the_other_screens(tmp_path: Path) -> None:
+async def test_keys_lead_to_the_other_screens(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def press(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("enter", "j", "j", "enter", "n", "t", "2", "j", "enter", "3", "enter")
         pair = tmp_path / "config" / "disttui" / "profiles" / "pair.yaml"
         assert app.opened == [
@@ -131,38 +110,29 @@ def test_keys_lead_to_the_other_screens(tmp_path: Path) -> None:
             ("wizard", pair, False), ("top", ("ada",), None),
         ]  # fmt: skip
 
-    kit.play(tmp_path, press)
 
-
-def test_everything_can_be_clicked(tmp_path: Path) -> None:
+async def test_everything_can_be_clicked(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def click(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.click("#runs", offset=(5, 3), times=2)
         footer = screen_text(app).splitlines()[-1]
         await pilot.click("FooterBar", offset=(footer.index("n new"), 0))
         await pilot.pause()
         assert app.opened == [("run", "uneven-02c1"), ("wizard", None, False)]
 
-    kit.play(tmp_path, click)
 
-
-def test_the_hosts_of_a_run_are_cut_before_they_are_left_out(tmp_path: Path) -> None:
+async def test_the_hosts_of_a_run_are_cut_before_they_are_left_out(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
     kit.add_run(tmp_path, "sweep-lr-01-03e5", {"ada": 4, "grace": 4, "edsger": 2}, ago=100)
-
-    async def look(app: Doors, _: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(108, 30)) as (app, _):
         shown = screen_text(app)
         assert re.search("took +when +hosts +progress", shown) and re.search("ada, grace,[ a-z]*…", shown), shown
 
-    kit.play(tmp_path, look, size=(108, 30))
 
-
-def test_running_a_profile_asks_first(tmp_path: Path) -> None:
+async def test_running_a_profile_asks_first(tmp_path: Path) -> None:
     """The safe answer has the focus, so that enter alone starts nothing."""
     kit.busy_machine(tmp_path)
-
-    async def run(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("2", "j")
         for answer in ("n", "escape", "enter", "y"):
             assert not app.opened
@@ -176,25 +146,19 @@ def test_running_a_profile_asks_first(tmp_path: Path) -> None:
             await pilot.pause()
         assert app.opened[0][2] is True
 
-    kit.play(tmp_path, run)
 
-
-def test_running_a_profile_with_errors_shows_them(tmp_path: Path) -> None:
+async def test_running_a_profile_with_errors_shows_them(tmp_path: Path) -> None:
     broken = kit.add_profile(tmp_path, "broken", "disttui: 1\nhosts: []\n")
-
-    async def run(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await until(pilot, lambda: "has errors" in screen_text(app))
         await pilot.press("r")
         await until(pilot, lambda: bool(app.opened) or app.screen.is_modal)
         assert app.opened == [("wizard", broken, False)]
 
-    kit.play(tmp_path, run)
 
-
-def test_stop_is_offered_only_for_active_runs(tmp_path: Path) -> None:
+async def test_stop_is_offered_only_for_active_runs(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         assert "x stop" in screen_text(app)
         await pilot.press("G")
         await pilot.pause()
@@ -202,14 +166,11 @@ def test_stop_is_offered_only_for_active_runs(tmp_path: Path) -> None:
         await pilot.press("x")
         assert not app.screen.is_modal
 
-    kit.play(tmp_path, look)
 
-
-def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
+async def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
     """A host that no name server knows: the app stays, and tells what ssh would."""
     kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100)
-
-    async def stop(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("x")
         await until(pilot, lambda: app.screen.is_modal)
         await kit.asked(pilot)
@@ -217,13 +178,10 @@ def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
         await until(pilot, lambda: kit.shows(app, "was not stopped"))
         assert "no-such-host.invalid" in screen_text(app)
 
-    kit.play(tmp_path, stop)
 
-
-def test_read_only_offers_no_change(tmp_path: Path) -> None:
+async def test_read_only_offers_no_change(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, read_only=True) as (app, pilot):
         text = screen_text(app)
         assert "read-only" in text
         assert "x stop" not in text
@@ -232,13 +190,10 @@ def test_read_only_offers_no_change(tmp_path: Path) -> None:
         await pilot.pause()
         assert not app.screen.is_modal
 
-    kit.play(tmp_path, look, read_only=True)
 
-
-def test_filter(tmp_path: Path) -> None:
+async def test_filter(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def narrow(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("slash", *"pair fail")
         await pilot.pause()
         assert [app.screen.query_one("#runs", Table).key, app.screen.query_one("#runs", Table).count] == [
@@ -253,13 +208,10 @@ def test_filter(tmp_path: Path) -> None:
         assert app.screen.query_one("#runs", Table).count == 6
         assert app.screen.query_one("#runs", Table).key == "pair-5e20"
 
-    kit.play(tmp_path, narrow)
 
-
-def test_titles_count_filtered_rows_and_columns_stay(tmp_path: Path) -> None:
+async def test_titles_count_filtered_rows_and_columns_stay(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def narrow(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
         head = screen_text(app).splitlines()[2]
         await pilot.press("slash", *"pair")
         await until(pilot, lambda: all(kit.shows(app, words) for words in ("Runs · 4 of 6", "Profiles · 1 of 7")))
@@ -267,13 +219,10 @@ def test_titles_count_filtered_rows_and_columns_stay(tmp_path: Path) -> None:
         await pilot.press("escape")
         await until(pilot, lambda: kit.shows(app, "Runs · 6 ") and kit.shows(app, "Profiles · 7 "))
 
-    kit.play(tmp_path, narrow, size=(80, 24))
 
-
-def test_a_filter_shows_its_sign_and_the_footer_its_keys(tmp_path: Path) -> None:
+async def test_a_filter_shows_its_sign_and_the_footer_its_keys(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def narrow(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
         await pilot.press("slash", *"pair")
         await until(pilot, lambda: " / filter pair" in screen_text(app) and kit.shows(app, "enter apply  esc all rows"))
         assert "/ filter" not in screen_text(app).splitlines()[-1], "there it would be one more letter"
@@ -286,24 +235,18 @@ def test_a_filter_shows_its_sign_and_the_footer_its_keys(tmp_path: Path) -> None
         await pilot.press("enter")  # there is nothing to keep
         await until(pilot, lambda: not kit.shows(app, "text to search for") and isinstance(app.focused, Table))
 
-    kit.play(tmp_path, narrow, size=(80, 24))
 
-
-def test_when_a_run_began_stands_in_its_row_on_40_columns(tmp_path: Path) -> None:
+async def test_when_a_run_began_stands_in_its_row_on_40_columns(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
         await until(pilot, lambda: re.search(r"running +pair-7f3a +13 min ago", screen_text(app)))
         await pilot.press("3")
         await until(pilot, lambda: re.search(r"edsger +◇ uneven-02c1", screen_text(app)))
 
-    kit.play(tmp_path, look, size=(40, 12))
 
-
-def test_a_long_cause_wraps_beside_its_name_and_details_scroll(tmp_path: Path) -> None:
+async def test_a_long_cause_wraps_beside_its_name_and_details_scroll(tmp_path: Path) -> None:
     failed(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
         await pilot.press("j", "j", "d")
         await until(pilot, lambda: re.search(r"\n  cause    rank 3: .*\n           [\w.]", screen_text(app)))
         await pilot.resize_terminal(40, 12)
@@ -314,32 +257,24 @@ def test_a_long_cause_wraps_beside_its_name_and_details_scroll(tmp_path: Path) -
         await pilot.press("k")
         await until(pilot, lambda: kit.shows(app, "not seen  uneven-02c1"))
 
-    kit.play(tmp_path, look, size=(80, 24))
 
-
-def test_failure_cause_is_visible_in_details_on_40_columns(tmp_path: Path) -> None:
+async def test_failure_cause_is_visible_in_details_on_40_columns(tmp_path: Path) -> None:
     failed(tmp_path)  # its losses are known, too
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
         await pilot.press("j", "j", "d")
         await until(pilot, lambda: kit.shows(app, "OutOfMemoryError"))
 
-    kit.play(tmp_path, look, size=(40, 12))
 
-
-def test_a_run_that_appears_on_disk_is_listed_automatically(tmp_path: Path) -> None:
+async def test_a_run_that_appears_on_disk_is_listed_automatically(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def wait(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("j")
         kit.add_run(tmp_path, "pair-new1", {"ada": 4}, ago=5)
         await until(pilot, lambda: kit.shows(app, "pair-new1"))
         assert app.screen.query_one("#runs", Table).key == "uneven-02c1", "the cursor stays on its run"
 
-    kit.play(tmp_path, wait)
 
-
-def test_damaged_and_hostile_files(tmp_path: Path) -> None:
+async def test_damaged_and_hostile_files(tmp_path: Path) -> None:
     """They are reported or ignored; their content reaches the terminal only as text."""
     kit.busy_machine(tmp_path)
     runs = tmp_path / "data" / "disttui" / "runs"
@@ -350,19 +285,16 @@ def test_damaged_and_hostile_files(tmp_path: Path) -> None:
         json.dumps({"disttui": 1, "hosts": ["ada"], "job": {"builtin": "bytegpt"}, "description": f"me {HOSTILE}"}),
     )  # fmt: skip
     kit.add_run(tmp_path, "hostile-1", {"ada": 2}, ago=50, by=HOSTILE, step=3, steps=4, loss=float("nan"))
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(160, 48)) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "damaged"))
         text = screen_text(app)
         assert not set(text) & {"\x1b", "\x9b", "\x07", "\x00", "\u202e"}
         assert "[bold red]evil[/]" in text, "markup of others is shown as it is"
         assert "hostile-1" in text
 
-    kit.play(tmp_path, look, size=(160, 48))
 
-
-def test_too_small(tmp_path: Path) -> None:
-    async def shrink(app: Doors, pilot: Pilot[None]) -> None:
+async def test_too_small(tmp_path: Path) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.resize_terminal(39, 12)
         await pilot.pause()
         assert "needs 40×12" in screen_text(app)
@@ -370,14 +302,11 @@ def test_too_small(tmp_path: Path) -> None:
         await pilot.pause()
         assert "needs" not in screen_text(app)
 
-    kit.play(tmp_path, shrink)
 
-
-def test_a_storm_of_sizes(tmp_path: Path) -> None:
+async def test_a_storm_of_sizes(tmp_path: Path) -> None:
     """Whatever the size between, the last one is drawn as if it had been the first."""
     kit.busy_machine(tmp_path)
-
-    async def storm(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         before = screen_text(app)
         for width, height in [(1, 1), (200, 60), (41, 13), (80, 5), (300, 12), (40, 12), (119, 23), (120, 24)]:
             await pilot.resize_terminal(width, height)
@@ -385,16 +314,13 @@ def test_a_storm_of_sizes(tmp_path: Path) -> None:
         await until(pilot, lambda: app.screen.focused is not None)
         assert screen_text(app) == before
 
-    kit.play(tmp_path, storm)
 
-
-def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kit.busy_machine(tmp_path)
     path = tmp_path / "config" / "disttui" / "profiles" / "broken.yaml"
     path.write_text("disttui: 1\n" + "# padding\n" * 60 + "hosts: [ada]\nnum_procesess: 2\njob: {builtin: bytegpt}\n")
     app = DisttuiApp(kit.environ(tmp_path))
-
-    async def correct(app: DisttuiApp, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, app=app) as (app, pilot):
         await pilot.press("2", "enter")
         await until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
         assert "  63  num_procesess: 2" in screen_text(app)
@@ -406,23 +332,18 @@ def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatc
         await until(pilot, lambda: opened)
         assert opened == [path]
 
-    kit.play(tmp_path, correct, app=app)
 
-
-def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
+async def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
     """Nothing changes on the disk: time alone makes the difference."""
     kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100, step=1, steps=9, loss=1.0)
-
-    async def wait(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         assert "● running" in screen_text(app)
         with patch("disttui.tui.home.screen.now", lambda: kit.NOW + 60):
             await until(pilot, lambda: kit.shows(app, "◇ not seen"))
 
-    kit.play(tmp_path, wait)
-
 
 @pytest.mark.parametrize("begins", ["queued: ", "in line: "])  # the second: of earlier versions
-def test_a_queued_run_is_not_running_and_shows_its_reason(tmp_path: Path, begins: str) -> None:
+async def test_a_queued_run_is_not_running_and_shows_its_reason(tmp_path: Path, begins: str) -> None:
     place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
     spec = json.loads((place / "0" / "spec.json").read_text())
     (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"round": 0}}))
@@ -435,8 +356,7 @@ def test_a_queued_run_is_not_running_and_shows_its_reason(tmp_path: Path, begins
     said = {"state": "queued", "job": "12", "waits": "Resources", "started": kit.NOW - 200}
     (job / "seen.json").write_text(json.dumps(said))
     os.utime(job / "seen.json", (kit.NOW - 5, kit.NOW - 5))
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("d")
         await until(pilot, lambda: kit.shows(app, "waits"))
         assert "nothing running · 2 queued" in screen_text(app)
@@ -448,8 +368,6 @@ def test_a_queued_run_is_not_running_and_shows_its_reason(tmp_path: Path, begins
         assert not row[end - len("1:40") : end].strip(), "its wait is not how long it took"
         await pilot.press("j")
         await until(pilot, lambda: kit.shows(app, "job 12: Resources (waiting for free nodes)"))
-
-    kit.play(tmp_path, look)
 
 
 def test_a_run_that_only_waited_took_no_time(tmp_path: Path) -> None:
@@ -486,32 +404,26 @@ def test_a_run_took_no_time_while_it_waited_in_a_queue(tmp_path: Path, begins: s
     assert {row.key: row.cells[at] for row in runs(inventory, kit.NOW)} == {"turn-7f3a": "3:10", "batch-91bd": ""}
 
 
-def test_details_show_the_loss_of_the_row_and_its_rank(tmp_path: Path) -> None:
+async def test_details_show_the_loss_of_the_row_and_its_rank(tmp_path: Path) -> None:
     """A host has just told of a later step than its mirror holds."""
     folder = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1, "grace": 1}, ago=900, step=1, loss=4.0)
     path = folder / "0" / "attempt-1" / "rank-0.metrics.jsonl"
     path.write_text("".join(json.dumps({"t": 1, "step": step, "loss": 4.0 - step / 10}) + "\n" for step in range(9)))
     load_run(folder).note_seen({"run": "pair-7f3a", "attempt": 1, "step": 20, "loss": 1.25})
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("d")
         await until(pilot, lambda: kit.shows(app, "4 to 1.25, rank 0"))
         assert screen_text(app).count("1.25") == 2
 
-    kit.play(tmp_path, look)
 
-
-def test_a_loss_of_zero_reads_as_in_the_list_of_runs(tmp_path: Path) -> None:
+async def test_a_loss_of_zero_reads_as_in_the_list_of_runs(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=900, step=1, loss=0.0)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "pair-7f3a"))
         assert "0.000" not in screen_text(app)
 
-    kit.play(tmp_path, look)
 
-
-def test_run_details_show_the_loss_curve_and_failure_cause(tmp_path: Path) -> None:
+async def test_run_details_show_the_loss_curve_and_failure_cause(tmp_path: Path) -> None:
     folder = kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="failed", step=1, loss=4.0)
     metrics = [{"t": 1, "step": step, "loss": 4.0 - step / 100} for step in range(300)]
     path = folder / "0" / "attempt-1" / "rank-0.metrics.jsonl"
@@ -519,36 +431,29 @@ def test_run_details_show_the_loss_curve_and_failure_cause(tmp_path: Path) -> No
     end = json.loads((folder / "0" / "exit.json").read_text())
     cause = {"node": 0, "rank": 3, "kind": "exception", "type": "ValueError", "message": "no such token\x1b[2J"}
     (folder / "0" / "exit.json").write_text(json.dumps({**end, "cause": cause}))
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("d")
         await until(pilot, lambda: kit.shows(app, "rank 3: ValueError: no such token"))
         assert re.search(r"loss +▇[▁-▇]{22}▁  4 to 1.01\b", screen_text(app)), screen_text(app)
         assert "[1] Runs · 1" in screen_text(app)
 
-    kit.play(tmp_path, look)
 
-
-def test_a_loss_of_nan_and_a_silent_run_are_marked(tmp_path: Path) -> None:
+async def test_a_loss_of_nan_and_a_silent_run_are_marked(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="finished", step=1, loss=math.nan)
     folder = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=900, step=7, loss=2.0)
     answered = {"run": "pair-7f3a", "node_rank": 0, "state": "running", "step": 8, "attempt": 1, "silent": 24.2}
     (folder / "seen.json").write_text(json.dumps(answered))
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("d")
         await until(pilot, lambda: kit.shows(app, "▲ silent"))
         assert kit.shows(app, "no step for 24 s at the last check")
         await pilot.press("j")
         await until(pilot, lambda: kit.shows(app, "the loss is nan"))
 
-    kit.play(tmp_path, look)
 
-
-def test_an_example_is_not_offered_to_run(tmp_path: Path) -> None:
+async def test_an_example_is_not_offered_to_run(tmp_path: Path) -> None:
     """Its hosts are placeholders; the one on this machine runs."""
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "› 2node"))
         assert "node1" not in screen_text(app) and "2 of yours" in screen_text(app)
         await pilot.press("r", "d")
@@ -557,13 +462,10 @@ def test_an_example_is_not_offered_to_run(tmp_path: Path) -> None:
         await pilot.press("G")
         await until(pilot, lambda: "r run" in screen_text(app).splitlines()[-1])
 
-    kit.play(tmp_path, look)
 
-
-def test_home_shows_why_the_hosts_of_a_run_do_not_answer(tmp_path: Path) -> None:
+async def test_home_shows_why_the_hosts_of_a_run_do_not_answer(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100, heard=90)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         with patch(
             "disttui.tui.home.screen.ask_hosts", ask_hosts
         ):  # inside the patch of `play`, and gone before that goes
@@ -572,54 +474,42 @@ def test_home_shows_why_the_hosts_of_a_run_do_not_answer(tmp_path: Path) -> None
             await until(pilot, lambda: kit.shows(app, "no reply"))
         assert "not refreshed: " in screen_text(app)
 
-    kit.play(tmp_path, look)
 
-
-def test_the_id_of_a_run_is_never_the_column_that_is_cut(tmp_path: Path) -> None:
+async def test_the_id_of_a_run_is_never_the_column_that_is_cut(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "a-rather-long-name-7f3a", {"ada": 1}, ago=100, step=1_234_567, steps=2_000_000, loss=1.0)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(44, 20)) as (app, _):
         assert "a-rather-long-name-7f3a" in screen_text(app)
 
-    kit.play(tmp_path, look, size=(44, 20))
 
-
-def test_a_rerun_uses_the_recorded_profile(tmp_path: Path) -> None:
+async def test_a_rerun_uses_the_recorded_profile(tmp_path: Path) -> None:
     """Not the file, which may have changed, or be gone."""
     place = kit.add_run(tmp_path, "pair-91bd", {"ada": 4}, ago=900, heard=100, end="finished")
     known = json.loads((place / "run.json").read_text())
     known["profile"] |= {"job": {"script": "train.py"}, "launch": {"grace": 7}}
     (place / "run.json").write_text(json.dumps(known))
     opened: list[Any] = []
-
-    async def again(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
         await pilot.press("r")
         await kit.asked(pilot)
         assert "Rerun pair-91bd" in screen_text(app)
         await pilot.press("enter")
         await until(pilot, lambda: opened)
-
-    kit.play(tmp_path, again)
     assert (opened[0].profile.launch.grace, opened[0].resume_from) == (7, None)
 
 
-def test_every_profile_and_host_is_seen_on_40_columns(tmp_path: Path) -> None:
+async def test_every_profile_and_host_is_seen_on_40_columns(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
         for pane, names in (("2", ("broken", "pair", "uneven", "2node", "2x8gpu")), ("3", ("ada", "edsger", "grace"))):
             await pilot.press(pane)
             await until(pilot, lambda names=names: all(kit.shows(app, f" {name}") for name in names))  # type: ignore[misc]
 
-    kit.play(tmp_path, look, size=(40, 12))
 
-
-def test_cursor_starts_on_profiles_while_there_are_no_runs(tmp_path: Path) -> None:
+async def test_cursor_starts_on_profiles_while_there_are_no_runs(tmp_path: Path) -> None:
     """And what to press; a first run then takes the cursor."""
     kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "none yet; r runs the selected profile"))
         await until(pilot, lambda: app.focused is not None and app.focused.id == "profiles")
         assert "enter open" in screen_text(app)
@@ -630,13 +520,10 @@ def test_cursor_starts_on_profiles_while_there_are_no_runs(tmp_path: Path) -> No
         await pilot.press("f5")
         await until(pilot, lambda: app.focused is not None and app.focused.id == "runs")
 
-    kit.play(tmp_path, look, size=(80, 24))
 
-
-def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) -> None:
+async def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
         await pilot.press("3", "d")
         await until(pilot, lambda: kit.shows(app, "disttui top ada"))
         assert re.search(r"running +● running pair-7f3a  ◇ not seen uneven-02c1", screen_text(app)), screen_text(app)
@@ -645,13 +532,10 @@ def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) -> Non
         await pilot.press("1")
         await until(pilot, lambda: kit.shows(app, "started") and not kit.shows(app, "[3] Hosts"))
 
-    kit.play(tmp_path, look, size=(80, 24))
 
-
-def test_a_question_taller_than_the_terminal_scrolls_by_keys(tmp_path: Path) -> None:
+async def test_a_question_taller_than_the_terminal_scrolls_by_keys(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def read(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
         await pilot.press("j", "j", "space", "space", "space", "D")
         await kit.asked(pilot)
         assert "cannot be undone." not in screen_text(app)
@@ -660,13 +544,10 @@ def test_a_question_taller_than_the_terminal_scrolls_by_keys(tmp_path: Path) -> 
         await pilot.press("n")
         await until(pilot, lambda: not app.screen.is_modal)
 
-    kit.play(tmp_path, read, size=(40, 12))
 
-
-def test_themes_are_seen_on_the_screen_beside_their_list(tmp_path: Path) -> None:
+async def test_themes_are_seen_on_the_screen_beside_their_list(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
         await pilot.press("ctrl+p", *"theme")
         await until(pilot, lambda: kit.shows(app, "Choose a theme"))
         await pilot.press("enter")
@@ -676,5 +557,3 @@ def test_themes_are_seen_on_the_screen_beside_their_list(tmp_path: Path) -> None
         (word,) = [segment for segment in strip if "finished" in segment.text]
         assert word.style is not None and word.style.color is not None
         assert word.style.color.name == DARK_DONE, "in its own colour, not dimmed"
-
-    kit.play(tmp_path, look, size=(80, 24))

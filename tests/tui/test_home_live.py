@@ -13,7 +13,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from textual.pilot import Pilot
 
 from disttui.runner.errors import HostError
 from disttui.runner.formatting import figure
@@ -40,14 +39,11 @@ class SideScreen(DisttuiScreen):
 BIG = ((80, 24), (120, 35), (200, 50))
 
 
-def test_home_shows_curves_time_left_and_the_load_of_hosts(tmp_path: Path) -> None:
+async def test_home_shows_curves_time_left_and_the_load_of_hosts(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (_, pilot):
         await watched(pilot)
         await assert_snapshots(pilot, "home_live_{}", BIG)
-
-    kit.play(tmp_path, look)
 
 
 def test_time_left_follows_the_latest_pace(tmp_path: Path) -> None:
@@ -83,38 +79,29 @@ def test_impossible_losses_and_moments_are_drawn(tmp_path: Path) -> None:
     assert "started" not in (summary_of({"run": "a", "started": 1e300}) or {"started": 0})
 
 
-def test_the_cause_of_a_failure_stands_in_its_row(tmp_path: Path) -> None:
+async def test_the_cause_of_a_failure_stands_in_its_row(tmp_path: Path) -> None:
     failed(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(100, 30)) as (app, pilot):
         await until(pilot, lambda: re.search("✗ failed +vit-5e20 .* rank 3: torch", screen_text(app)))
         assert kit.shows(app, "no data for 21 min")
 
-    kit.play(tmp_path, look, size=(100, 30))
 
-
-def test_details_draw_the_loss_where_there_is_room(tmp_path: Path) -> None:
+async def test_details_draw_the_loss_where_there_is_room(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(200, 50)) as (app, pilot):
         await until(pilot, lambda: re.search(r"\n  3\.409 +█", screen_text(app)))
         assert re.search(r"\n  1\.832 +█+[▁-█]+", screen_text(app))
 
-    kit.play(tmp_path, look, size=(200, 50))
 
-
-def test_details_of_a_host_show_each_gpu_and_who_has_it(tmp_path: Path) -> None:
+async def test_details_of_a_host_show_each_gpu_and_who_has_it(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(120, 45)) as (app, pilot):
         await watched(pilot)
         await pilot.press("3", "j", "j", "d")
         await until(pilot, lambda: re.search(r"GPU 0 .* °C  free", screen_text(app)))
         assert re.search(r"GPU 3 .* °C  carol's reservation, for 2 h more", screen_text(app)), screen_text(app)
         await pilot.press("k")
         await until(pilot, lambda: kit.shows(app, "Is an SSH server running there?"))
-
-    kit.play(tmp_path, look, size=(120, 45))
 
 
 def test_a_run_of_others_is_not_seen_without_its_host() -> None:
@@ -128,7 +115,7 @@ def test_a_run_of_others_is_not_seen_without_its_host() -> None:
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_a_run_of_others_is_listed_and_opens_if_it_may_be_read(tmp_path: Path, readable: bool) -> None:
+async def test_a_run_of_others_is_listed_and_opens_if_it_may_be_read(tmp_path: Path, readable: bool) -> None:
     kit.busy_machine(tmp_path)
     asked: list[tuple[Any, ...]] = []
 
@@ -138,27 +125,25 @@ def test_a_run_of_others_is_listed_and_opens_if_it_may_be_read(tmp_path: Path, r
             raise HostError("ada", "it belongs to bob")
         return SimpleNamespace(run=run)
 
-    async def play(app: Doors, pilot: Pilot[None]) -> None:
-        await watched(pilot)
-        kit.add_profile(tmp_path, "ada", "disttui: 1\nhosts: [ada, bert]\njob: {script: x.py}\n")
-        assert re.search(r"● running +llama-02c1 .* 41 % .* 2\.9 h left", screen_text(app)), screen_text(app)
-        app.screen.query_one("#runs", Table).select("llama-02c1")
-        await pilot.pause()
-        footer = screen_text(app).splitlines()[-1]
-        assert "x stop" not in footer and "r run" not in footer, "it is not this user's"
-        await pilot.press("D", "a")
-        assert not app.screen.is_modal
-        await pilot.press("enter")
-        await until(pilot, lambda: app.opened)
-        assert asked == [("llama-02c1", "ada")]
-        assert app.opened == [("run", "llama-02c1") if readable else ("top", ("ada",), None)]
-        assert readable or kit.shows(app, "llama-02c1 of bob cannot be read")
-
     with patch("disttui.runner.api.finding.adopt", adopt):
-        kit.play(tmp_path, play, size=(120, 35))
+        async with kit.home(tmp_path, size=(120, 35)) as (app, pilot):
+            await watched(pilot)
+            kit.add_profile(tmp_path, "ada", "disttui: 1\nhosts: [ada, bert]\njob: {script: x.py}\n")
+            assert re.search(r"● running +llama-02c1 .* 41 % .* 2\.9 h left", screen_text(app)), screen_text(app)
+            app.screen.query_one("#runs", Table).select("llama-02c1")
+            await pilot.pause()
+            footer = screen_text(app).splitlines()[-1]
+            assert "x stop" not in footer and "r run" not in footer, "it is not this user's"
+            await pilot.press("D", "a")
+            assert not app.screen.is_modal
+            await pilot.press("enter")
+            await until(pilot, lambda: app.opened)
+            assert asked == [("llama-02c1", "ada")]
+            assert app.opened == [("run", "llama-02c1") if readable else ("top", ("ada",), None)]
+            assert readable or kit.shows(app, "llama-02c1 of bob cannot be read")
 
 
-def test_hosts_are_watched_only_while_home_is_shown(tmp_path: Path) -> None:
+async def test_hosts_are_watched_only_while_home_is_shown(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
     begun: list[Sequence[str]] = []
     closed: list[Sequence[str]] = []
@@ -170,7 +155,7 @@ def test_hosts_are_watched_only_while_home_is_shown(tmp_path: Path) -> None:
         def close(self) -> None:
             closed.append(self._words)
 
-    async def play(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         with patch("disttui.tui.home.screen.TopFeed", Noting):
             kit.add_run(tmp_path, "pair-new1", {"hopper": 4}, ago=5)
             await until(pilot, lambda: begun)
@@ -185,10 +170,8 @@ def test_hosts_are_watched_only_while_home_is_shown(tmp_path: Path) -> None:
             await pilot.press("q")
             await until(pilot, lambda: len(begun) == 2)
 
-    kit.play(tmp_path, play)
 
-
-def test_two_readings_at_once_are_one_visit(tmp_path: Path) -> None:
+async def test_two_readings_at_once_are_one_visit(tmp_path: Path) -> None:
     """The second one took the first one's for the last visit: no news were shown on a busy machine."""
     app, calls, again = Doors(kit.environ(tmp_path)), list[float](), threading.Event()
 
@@ -200,37 +183,30 @@ def test_two_readings_at_once_are_one_visit(tmp_path: Path) -> None:
         again.set()
         return 0.0
 
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: app.inventory.read and not app.workers)
-        assert len(calls) == 1
-
     with patch("disttui.tui.home.screen.visit", noted):
-        kit.play(tmp_path, look, app=app)
+        async with kit.home(tmp_path, app=app) as (app, pilot):
+            await until(pilot, lambda: app.inventory.read and not app.workers)
+            assert len(calls) == 1
 
 
-def test_news_since_the_last_visit_are_shown_once(tmp_path: Path) -> None:
+async def test_news_since_the_last_visit_are_shown_once(tmp_path: Path) -> None:
     failed(tmp_path)
     environ = kit.environ(tmp_path)
     with patch("disttui.tui.home.screen.now", lambda: kit.NOW - 3600):
         assert visit(environ) == 0.0
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(120, 35)) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "in the last 1.0 h  ✗ vit-5e20 failed: rank 3: torch.OutOfMem"))
         assert not kit.shows(app, "pair-5e20 failed"), "that was before"
-
-    async def again(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(120, 35)) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "✗ failed"))
         assert not kit.shows(app, "in the last")
 
-    kit.play(tmp_path, look, size=(120, 35))
-    kit.play(tmp_path, again, size=(120, 35))
 
-
-def test_a_newcomer_is_offered_a_sandbox_and_ssh_config_hosts(tmp_path: Path) -> None:
+async def test_a_newcomer_is_offered_a_sandbox_and_ssh_config_hosts(tmp_path: Path) -> None:
     config = tmp_path / "ssh_config"
     config.write_text("Host ada grace\n  User alice\nHost *.example\n  Port 22\n")
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    app = Doors(kit.environ(tmp_path), ssh_config=str(config))
+    async with kit.home(tmp_path, size=(120, 35), app=app) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "in your ssh config"))
         assert re.search(r"\n +ada .*\n +grace .*\n +this machine", screen_text(app)), screen_text(app)
         assert app.screen._watched == ["local"], "no host of a newcomer is connected to"  # type: ignore[attr-defined]
@@ -238,24 +214,18 @@ def test_a_newcomer_is_offered_a_sandbox_and_ssh_config_hosts(tmp_path: Path) ->
         await until(pilot, lambda: app.opened)
         assert app.opened == [("sandbox",)]
 
-    app = Doors(kit.environ(tmp_path), ssh_config=str(config))
-    kit.play(tmp_path, look, size=(120, 35), app=app)
 
-
-def test_read_only_a_newcomer_cannot_train(tmp_path: Path) -> None:
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+async def test_read_only_a_newcomer_cannot_train(tmp_path: Path) -> None:
+    async with kit.home(tmp_path, app=Doors(kit.environ(tmp_path), read_only=True)) as (app, pilot):
         await pilot.press("s")
         await pilot.pause()
         assert not app.opened
 
-    kit.play(tmp_path, look, app=Doors(kit.environ(tmp_path), read_only=True))
 
-
-def test_a_change_of_a_host_repaints_its_own_row(tmp_path: Path) -> None:
+async def test_a_change_of_a_host_repaints_its_own_row(tmp_path: Path) -> None:
     """Every byte costs over a slow link."""
     kit.busy_machine(tmp_path)
-
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await watched(pilot)
         with patch.object(Table, "refresh", autospec=True) as refreshed:
             app.screen.post_message(TopChanged(live(), kit.NOW))
@@ -265,12 +235,10 @@ def test_a_change_of_a_host_repaints_its_own_row(tmp_path: Path) -> None:
             await until(pilot, lambda: refreshed.called)
             assert {call.args[0].id for call in refreshed.call_args_list} == {"hosts"}
 
-    kit.play(tmp_path, look)
-
 
 @pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 35), (200, 50)])
-def test_a_newcomer_sees_what_others_run_on_their_hosts(tmp_path: Path, size: tuple[int, int]) -> None:
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+async def test_a_newcomer_sees_what_others_run_on_their_hosts(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with kit.home(tmp_path, size=size) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "Profiles · 4"))
         assert "Runs" not in screen_text(app)
         used = replace(kit_host(1, 2), name="local", leases=(lease("bob", [0], run="vit-02c1"),))
@@ -283,5 +251,3 @@ def test_a_newcomer_sees_what_others_run_on_their_hosts(tmp_path: Path, size: tu
         app.screen.post_message(TopChanged((HostNow("local", since=kit.NOW),), kit.NOW))  # connected again
         await pilot.pause()
         assert "● running  vit-02c1" in screen_text(app)
-
-    kit.play(tmp_path, look, size=size)

@@ -9,13 +9,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from textual.pilot import Pilot
 
 from disttui.runner.runs.notes import Notes, read_notes
 from disttui.tui.app import DisttuiApp
 from disttui.tui.widgets.table import Table
 from tests.tui import shelf_kit as kit
-from tests.tui.shelf_kit import Doors
 from tests.tui.snap import screen_text, until
 from tests.unit.library_kit import User, bare
 
@@ -30,21 +28,18 @@ def _played(folder: Path, run: str, **options: object) -> Path:
     return place
 
 
-def test_the_hosts_of_a_sandbox_are_not_listed_as_machines(tmp_path: Path) -> None:
+async def test_the_hosts_of_a_sandbox_are_not_listed_as_machines(tmp_path: Path) -> None:
     """No ssh reaches them, and a real host of that name has nothing to do with the run: this machine runs it."""
     place = kit.add_run(tmp_path, "mine-7f3a", {"node1": 1, "node2": 1}, ago=60)
     known = json.loads((place / "run.json").read_text())
     (place / "run.json").write_text(json.dumps({**known, "sandbox": True, "ssh_config": str(tmp_path / "played")}))
     kit.add_profile(tmp_path, "mine", "disttui: 1\nhosts: [node2]\njob: {builtin: bytegpt}\n")
-
-    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
-        assert "mine-7f3a" in screen_text(app)
-        listed = [(row.name, [run.run for run in row.runs]) for row in app.inventory.hosts]
-        assert listed == [("node2", []), ("local", ["mine-7f3a"])]
-
     with (tmp_path / "played").open("w") as held:  # the sandbox lives
         fcntl.flock(held, fcntl.LOCK_EX)
-        kit.play(tmp_path, look)
+        async with kit.home(tmp_path) as (app, _):
+            assert "mine-7f3a" in screen_text(app)
+            listed = [(row.name, [run.run for run in row.runs]) for row in app.inventory.hosts]
+            assert listed == [("node2", []), ("local", ["mine-7f3a"])]
 
 
 def _order(app: DisttuiApp) -> list[str]:
@@ -52,10 +47,9 @@ def _order(app: DisttuiApp) -> list[str]:
     return [word for line in lines for word in line.split() if word.rpartition("-")[0] in ("pair", "uneven", "llama")]
 
 
-def test_runs_are_ordered_by_age_name_state_and_duration(tmp_path: Path) -> None:
+async def test_runs_are_ordered_by_age_name_state_and_duration(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def sort(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(119, 30)) as (app, pilot):
         assert _order(app)[:6] == ["pair-7f3a", "uneven-02c1", "pair-91bd", "pair-5e20", "llama-c3d4", "pair-0a11"]
         await pilot.press("o")
         await until(pilot, lambda: kit.shows(app, "[1] Runs · 6 · by name"))
@@ -65,14 +59,11 @@ def test_runs_are_ordered_by_age_name_state_and_duration(tmp_path: Path) -> None
         await until(pilot, lambda: kit.shows(app, "by duration"))
         assert _order(app)[0] == "llama-c3d4" and _order(app)[5] == "pair-0a11"
 
-    kit.play(tmp_path, sort, size=(119, 30))
 
-
-def test_marked_runs_are_tagged_together_and_found_by_tag(tmp_path: Path) -> None:
+async def test_marked_runs_are_tagged_together_and_found_by_tag(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
     runs = tmp_path / _RUNS
-
-    async def note(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("space", "space")
         await until(pilot, lambda: kit.shows(app, "2 marked"))
         await pilot.press("a")
@@ -94,18 +85,15 @@ def test_marked_runs_are_tagged_together_and_found_by_tag(tmp_path: Path) -> Non
         await until(pilot, lambda: app.screen.query_one("#runs", Table).count == 1)
         await pilot.press("d")
         await until(pilot, lambda: kit.shows(app, "ask Ada"))
-
-    kit.play(tmp_path, note)
     assert read_notes(runs / "pair-7f3a") == Notes(("best", "big"), "ask Ada")
     assert read_notes(runs / "uneven-02c1") == Notes(("best",), "ask Ada")
 
 
-def test_deleting_marked_runs_says_what_goes_where_and_asks(tmp_path: Path) -> None:
+async def test_deleting_marked_runs_says_what_goes_where_and_asks(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
     gone = [_played(tmp_path, f"played-000{number}") for number in (1, 2)]
     left = kit.add_run(tmp_path, "played-0003", {"no-such-host.invalid": 1}, ago=800, heard=100, end="failed")
-
-    async def delete(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(140, 40)) as (app, pilot):
         await pilot.press("D")
         await pilot.pause()
         assert not app.screen.is_modal, "the run under the cursor lives"
@@ -127,17 +115,14 @@ def test_deleting_marked_runs_says_what_goes_where_and_asks(tmp_path: Path) -> N
         await pilot.press("y")
         await until(pilot, lambda: kit.shows(app, "2 runs deleted"))
         await until(pilot, lambda: kit.shows(app, "played-0003 was not deleted"))
-
-    kit.play(tmp_path, delete, size=(140, 40))
     assert [folder.exists() for folder in (*gone, left)] == [False, False, True]
 
 
-def test_clean_up_shows_what_is_old_before_it_is_deleted(tmp_path: Path) -> None:
+async def test_clean_up_shows_what_is_old_before_it_is_deleted(tmp_path: Path) -> None:
     old, new = _played(tmp_path, "played-0001"), _played(tmp_path, "played-0002")
     for folder, end in ((old, 1_000_000.0), (new, 2e9)):
         (folder / "0" / "exit.json").write_text(json.dumps({"t": end, "state": "finished", "code": 0}))
-
-    async def clean(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("C")
         await until(pilot, lambda: kit.shows(app, "more than 30 days ago"))
         await pilot.press("enter")
@@ -145,12 +130,10 @@ def test_clean_up_shows_what_is_old_before_it_is_deleted(tmp_path: Path) -> None
         assert "Delete 1 run?" in screen_text(app) and "played-0001" in screen_text(app)
         await pilot.press("y")
         await until(pilot, lambda: not old.exists())
-
-    kit.play(tmp_path, clean)
     assert new.exists()
 
 
-def test_errors_in_an_edited_profile_are_shown_with_their_line(tmp_path: Path) -> None:
+async def test_errors_in_an_edited_profile_are_shown_with_their_line(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
     path = tmp_path / "config" / "disttui" / "profiles" / "pair.yaml"
     opened: list[Path] = []
@@ -159,7 +142,7 @@ def test_errors_in_an_edited_profile_are_shown_with_their_line(tmp_path: Path) -
         opened.append(file)
         file.write_text("disttui: 1\nhosts: [ada]\nnum_procesess: 2\njob: {builtin: bytegpt}\n")
 
-    async def edit(app: DisttuiApp, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, app=DisttuiApp(kit.environ(tmp_path))) as (app, pilot):
         await pilot.press("2", "j")
         await pilot.pause()
         footer = screen_text(app).splitlines()[-1]
@@ -167,13 +150,11 @@ def test_errors_in_an_edited_profile_are_shown_with_their_line(tmp_path: Path) -
             await pilot.click("FooterBar", offset=(footer.index("e edit"), 0))
             await until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
         assert "   3  num_procesess: 2" in screen_text(app)
-
-    kit.play(tmp_path, edit, app=DisttuiApp(kit.environ(tmp_path)))
     assert opened == [path]
 
 
 @pytest.mark.git
-def test_sync_key_updates_team_libraries_and_reports_results(tmp_path: Path) -> None:
+async def test_sync_key_updates_team_libraries_and_reports_results(tmp_path: Path) -> None:
     alice = User("alice", tmp_path, bare(tmp_path / "hub.git"))
     alice.sync()
     alice.save("two", "disttui: 1\ndescription: of alice\nhosts: [ada]\njob: {builtin: bytegpt}\n")
@@ -182,8 +163,7 @@ def test_sync_key_updates_team_libraries_and_reports_results(tmp_path: Path) -> 
     (home / "config" / "disttui").mkdir(parents=True)
     config = home / "config" / "disttui" / "config.yaml"
     config.write_text(f"libraries: [{{name: team, git: '{tmp_path / 'hub.git'}'}}]\n")
-
-    async def sync(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(home, size=(160, 40)) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "library team: its folder is missing"))
         await pilot.press("2")
         await until(pilot, lambda: "S sync" in screen_text(app).splitlines()[-1])
@@ -200,13 +180,11 @@ def test_sync_key_updates_team_libraries_and_reports_results(tmp_path: Path) -> 
         await pilot.press("1")
         await until(pilot, lambda: "S sync" not in screen_text(app).splitlines()[-1])
 
-    kit.play(home, sync, size=(160, 40))
 
-
-def test_keys_that_would_do_nothing_are_not_in_the_footer(tmp_path: Path) -> None:
+async def test_keys_that_would_do_nothing_are_not_in_the_footer(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
+    async with kit.home(tmp_path, size=(160, 40)) as (app, pilot):
 
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
         def footer() -> str:
             return screen_text(app).splitlines()[-1]
 
@@ -215,5 +193,3 @@ def test_keys_that_would_do_nothing_are_not_in_the_footer(tmp_path: Path) -> Non
         await until(pilot, lambda: "D delete" in footer())
         await pilot.press("3")
         await until(pilot, lambda: "space mark" not in footer() and "D delete" not in footer())
-
-    kit.play(tmp_path, look, size=(160, 40))

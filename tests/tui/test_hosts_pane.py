@@ -17,11 +17,10 @@ from disttui.tui.run.series import MetricHistory
 from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened, shown
-from tests.tui.widget_kit import asynchronous, text_of
+from tests.tui.widget_kit import text_of
 from tests.unit.state_kit import fold
 
 
-@asynchronous
 async def test_every_host_of_many_can_be_reached_sorted_and_opened(tmp_path: Path) -> None:
     folder = write(tmp_path / "run-1", hosts=40, per_host=2, steps=12)
     busy = json.dumps({"t": BEGIN + 72, "cpu": 9.0, "gpus": [{"index": 0, "use": 100, "mem_used": 1, "mem_total": 2}]})
@@ -39,7 +38,6 @@ async def test_every_host_of_many_can_be_reached_sorted_and_opened(tmp_path: Pat
         await until(pilot, lambda: "Log · synthetic037" in shown(pilot) and "ranks 74,75" in shown(pilot))
 
 
-@asynchronous
 async def test_figures_of_an_unseen_host_are_dim_and_show_their_age(tmp_path: Path) -> None:
     state, now = begin("run-1", ("ada", "bob"), (1, 1)), BEGIN + 125
     for node, taken in ((0, now), (1, BEGIN)):
@@ -65,7 +63,6 @@ def _moment(names: tuple[str, ...], folder: Path) -> Snapshot:
     return Snapshot(state, MetricHistory(8 * len(names)), folder, now=BEGIN)
 
 
-@asynchronous
 async def test_in_little_room_the_load_of_the_gpus_comes_first(tmp_path: Path) -> None:
     pane = HostsPane()
     async with text_of(pane, (40, 5)) as (pilot, text):
@@ -74,7 +71,6 @@ async def test_in_little_room_the_load_of_the_gpus_comes_first(tmp_path: Path) -
         assert "gpu" in text() and "94 %" in text() and "mem" not in text()
 
 
-@asynchronous
 async def test_hosts_of_one_domain_are_told_apart_in_little_room(tmp_path: Path) -> None:
     pane = HostsPane()
     async with text_of(pane, (40, 5)) as (pilot, text):

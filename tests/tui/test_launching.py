@@ -26,7 +26,6 @@ from tests.light import light_python
 from tests.tui import shelf_kit as kit
 from tests.tui.frames import Filmed, painted
 from tests.tui.snap import screen_text, until
-from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, start, wizard
 
 
@@ -37,7 +36,6 @@ def _profile(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hurry", [True, False], ids=["run on home", "launch in the wizard"])
-@asynchronous
 async def test_no_other_screen_flashes_before_the_dashboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurry: bool
 ) -> None:
@@ -72,91 +70,78 @@ async def test_no_other_screen_flashes_before_the_dashboard(
             assert "unknown" not in hosts and "not seen" not in hosts, frame.text
 
 
-def test_a_blocked_start_is_shown_and_does_not_happen_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_blocked_start_is_shown_and_does_not_happen_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(monkeypatch, HOSTS)
     profile = kit.add_profile(tmp_path, "dead", "disttui: 1\nhosts: [gpu1, down]\njob: {builtin: bytegpt}\n")
     launched: list[Any] = []
     monkeypatch.setattr(WizardScreen, "_launch", lambda *launch: launched.append(launch))
     monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
-
-    @asynchronous
-    async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(100, 30)) as pilot:
-            app.router.open_wizard(profile, launch=True)
-            await until(pilot, lambda: "refuses the connection" in screen_text(app))
-            wizard = app.screen
-            assert isinstance(wizard, WizardScreen) and "5 Check & save" in screen_text(app)
-            wizard._set(HostCheck("down", "ready", HOSTS["gpu1"]))  # type: ignore[arg-type]
-            wizard._show()
-            await until(pilot, lambda: "✓ enter starts" in screen_text(app))
-            await pilot.pause()
-
-    play()
+    app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=(100, 30)) as pilot:
+        app.router.open_wizard(profile, launch=True)
+        await until(pilot, lambda: "refuses the connection" in screen_text(app))
+        wizard = app.screen
+        assert isinstance(wizard, WizardScreen) and "5 Check & save" in screen_text(app)
+        wizard._set(HostCheck("down", "ready", HOSTS["gpu1"]))  # type: ignore[arg-type]
+        wizard._show()
+        await until(pilot, lambda: "✓ enter starts" in screen_text(app))
+        await pilot.pause()
     assert not launched
 
 
-def test_pending_hosts_over_home_lead_to_checks_or_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_hosts_over_home_lead_to_checks_or_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
     profile = kit.add_profile(tmp_path, "slow", "disttui: 1\nhosts: [gpu1, silent]\njob: {builtin: bytegpt}\n")
-
-    @asynchronous
-    async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(80, 24)) as pilot:
-            await until(pilot, lambda: "[2] Profiles · " in screen_text(app))
-            for way in (["escape"], "#starting-leave"):
-                app.router.open_wizard(profile, launch=True)
-                await until(pilot, lambda: "◌ connecting silent" in screen_text(app))
-                assert "Starting slow" in painted(app) and "[3] Hosts · 3" in painted(app)
-                await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
-                await until(pilot, lambda: not isinstance(app.screen, WizardScreen))
-            for way in (["enter"], "#starting-checks"):
-                app.router.open_wizard(profile, launch=True)
-                await until(pilot, lambda: "◌ connecting silent" in screen_text(app))
-                await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
-                await until(pilot, lambda: "5 Check & save" in screen_text(app))
-                assert "Starting slow" not in screen_text(app)
-                app.pop_screen()
-                await pilot.pause()
-
-    play()
+    app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "[2] Profiles · " in screen_text(app))
+        for way in (["escape"], "#starting-leave"):
+            app.router.open_wizard(profile, launch=True)
+            await until(pilot, lambda: "◌ connecting silent" in screen_text(app))
+            assert "Starting slow" in painted(app) and "[3] Hosts · 3" in painted(app)
+            await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
+            await until(pilot, lambda: not isinstance(app.screen, WizardScreen))
+        for way in (["enter"], "#starting-checks"):
+            app.router.open_wizard(profile, launch=True)
+            await until(pilot, lambda: "◌ connecting silent" in screen_text(app))
+            await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
+            await until(pilot, lambda: "5 Check & save" in screen_text(app))
+            assert "Starting slow" not in screen_text(app)
+            app.pop_screen()
+            await pilot.pause()
 
 
-def test_enter_alone_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_enter_alone_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The question names what would be started, and its safe answer has the focus."""
     record(monkeypatch, HOSTS)
     started: list[Any] = []
     monkeypatch.setattr(WizardScreen, "_launch", lambda *launch: started.append(launch))
     monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
     profile = kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [gpu1]\njob: {builtin: bytegpt}\n")
-
-    async def begin() -> None:
-        async with wizard(tmp_path, profile=profile) as (pilot, opened):
-            await until(pilot, lambda: "✓ enter starts 8 processes on 1 host" in screen_text(pilot.app))
-            for _ in range(3):
-                await pilot.press("enter")
-                await kit.asked(pilot)
-                assert "Start 8 processes on 1 host?" in screen_text(pilot.app)
-                assert "gpu1 8 = 8 processes" in screen_text(pilot.app)
-                await pilot.press("enter")
-                await until(pilot, lambda: pilot.app.screen is opened)
-            app = cast(DisttuiApp, pilot.app)
-            for _ in range(8):  # typed ahead
-                await app.on_event(events.Key("enter", None))
-            await until(pilot, lambda: not app._keys._ahead and not app._keys._handling)
-            assert not started
-            if app.screen is not opened:
-                await kit.asked(pilot)
-                await pilot.press("n")
-                await until(pilot, lambda: app.screen is opened)
-            await start(pilot, opened)
-            await until(pilot, lambda: started)
-
-    asynchronous(begin)()
+    async with wizard(tmp_path, profile=profile) as (pilot, opened):
+        await until(pilot, lambda: "✓ enter starts 8 processes on 1 host" in screen_text(pilot.app))
+        for _ in range(3):
+            await pilot.press("enter")
+            await kit.asked(pilot)
+            assert "Start 8 processes on 1 host?" in screen_text(pilot.app)
+            assert "gpu1 8 = 8 processes" in screen_text(pilot.app)
+            await pilot.press("enter")
+            await until(pilot, lambda: pilot.app.screen is opened)
+        app = cast(DisttuiApp, pilot.app)
+        for _ in range(8):  # typed ahead
+            await app.on_event(events.Key("enter", None))
+        await until(pilot, lambda: not app._keys._ahead and not app._keys._handling)
+        assert not started
+        if app.screen is not opened:
+            await kit.asked(pilot)
+            await pilot.press("n")
+            await until(pilot, lambda: app.screen is opened)
+        await start(pilot, opened)
+        await until(pilot, lambda: started)
 
 
-@asynchronous
 async def test_a_second_enter_while_a_profile_opens_is_harmless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +160,6 @@ async def test_a_second_enter_while_a_profile_opens_is_harmless(
         await until(pilot, lambda: "step 5 of 5" in screen_text(app))
 
 
-@asynchronous
 async def test_home_is_not_painted_before_a_first_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home_read = threading.Event()
 

@@ -26,14 +26,14 @@ from tests.unit.waiting import wait_for
 def test_the_app_is_left_while_a_run_is_being_opened(tmp_path: Path, rounds: int) -> None:
     busy_machine(tmp_path)
 
-    async def play() -> None:
+    async def leave() -> None:
         app = DisttuiApp(environ(tmp_path))
         async with app.run_test():
             app.push_screen(DashboardScreen("pair-91bd"))
             for _ in range(rounds):
                 await asyncio.sleep(0)
 
-    asyncio.run(play())
+    asyncio.run(leave())
     wait_for(lambda: not any(one.name.startswith("disttui") for one in threading.enumerate()), "the threads' end")
 
 
@@ -83,29 +83,24 @@ class _Closes(DisttuiScreen):
 
 
 @pytest.mark.parametrize("screen", [_Busy, _BusyModal, _Closes])
-def test_a_screen_closed_while_being_drawn_crashes_nothing(tmp_path: Path, screen: Callable[[], Screen[None]]) -> None:
+async def test_a_screen_closed_while_being_drawn_crashes_nothing(
+    tmp_path: Path, screen: Callable[[], Screen[None]]
+) -> None:
     """For the screen before, and with the app: it may look for widgets that have gone before it."""
-
-    async def play() -> None:
-        app = DisttuiApp(environ(tmp_path))
-        async with app.run_test():
-            await app.push_screen(screen())
-            await app.pop_screen()
-            await app.push_screen(screen())
-
-    asyncio.run(play())
+    app = DisttuiApp(environ(tmp_path))
+    async with app.run_test():
+        await app.push_screen(screen())
+        await app.pop_screen()
+        await app.push_screen(screen())
 
 
-def test_a_screen_that_stays_and_misses_a_widget_is_a_failure(tmp_path: Path) -> None:
+async def test_a_screen_that_stays_and_misses_a_widget_is_a_failure(tmp_path: Path) -> None:
     class Misses(_Busy):
         def compose(self) -> Iterator[HeaderBar]:
             return iter(())
 
-    async def play() -> None:
+    with pytest.raises(WorkerFailed, match="HeaderBar"):
         app = DisttuiApp(environ(tmp_path))
         async with app.run_test() as pilot:
             await app.push_screen(Misses())
             await pilot.pause()
-
-    with pytest.raises(WorkerFailed, match="HeaderBar"):
-        asyncio.run(play())

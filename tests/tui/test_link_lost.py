@@ -18,7 +18,6 @@ from tests.cluster.typed import User, wait_gone
 from tests.faults.kit import Fault
 from tests.tui.shelf_kit import shows
 from tests.tui.snap import screen_text, until
-from tests.tui.widget_kit import asynchronous
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -40,11 +39,9 @@ def _app(fault: Fault, **options: Any) -> DisttuiApp:
     return DisttuiApp(fault.me.environment(), first=First("run", (fault.run,)), ssh_config=config, **options)
 
 
-def test_a_cut_link_is_reported_and_reestablished(fault: Fault) -> None:
+async def test_a_cut_link_is_reported_and_reestablished(fault: Fault) -> None:
     here, second = fault.me.cluster.viewer_address, fault.hosts[1]
-
-    @asynchronous
-    async def look() -> None:
+    with patch.dict(os.environ, fault.me.environment()):
         app = _app(fault)
         async with app.run_test(size=(80, 24), notifications=True) as pilot:
             await until(pilot, lambda: shows(app, "node2:1 │ rank 1 of attempt 1 counts"))
@@ -63,9 +60,6 @@ def test_a_cut_link_is_reported_and_reestablished(fault: Fault) -> None:
             await pilot.press("q")
             await until(pilot, lambda: app._exit)
 
-    with patch.dict(os.environ, fault.me.environment()):
-        look()
-
 
 def _last_of(lines: Any, rank: int) -> str:
     log = lines.progress.work.log
@@ -73,13 +67,11 @@ def _last_of(lines: Any, rank: int) -> str:
     return source.index.path.read_text() if source else ""
 
 
-def test_a_silent_host_delays_only_its_own_part(fault: Fault) -> None:
+async def test_a_silent_host_delays_only_its_own_part(fault: Fault) -> None:
     """Cut off from the beginning: the other host is shown at once, and the app can be left at once."""
     here, second = fault.me.cluster.viewer_address, fault.hosts[1]
     second.cut_viewer(here, True)
-
-    @asynchronous
-    async def look() -> None:
+    with patch.dict(os.environ, fault.me.environment()):
         app = _app(fault)
         async with app.run_test(size=(80, 24), notifications=True) as pilot:
             await until(pilot, lambda: shows(app, "rank 0 of attempt 1 counts"))
@@ -87,7 +79,4 @@ def test_a_silent_host_delays_only_its_own_part(fault: Fault) -> None:
             await until(pilot, lambda: shows(app, "/ “counts”"))
             await until(pilot, lambda: shows(app, "◇ node2 unreachable since"))
             await pilot.press("q", "q")
-
-    with patch.dict(os.environ, fault.me.environment()):
-        look()
     second.cut_viewer(here, False)

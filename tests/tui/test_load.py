@@ -11,7 +11,6 @@ from disttui.tui.dashboard.load import LoadPane, held
 from tests.tui.snap import until
 from tests.tui.synthetic_run import write
 from tests.tui.test_dashboard import opened, shown
-from tests.tui.widget_kit import asynchronous
 
 
 @pytest.mark.slow
@@ -25,31 +24,25 @@ from tests.tui.widget_kit import asynchronous
         (24, 1, True, []),
     ],
 )
-def test_at_200x50_hosts_have_bars_and_curves_as_many_as_fit(
+async def test_at_200x50_hosts_have_bars_and_curves_as_many_as_fit(
     hosts: int, per_host: int, gpus: bool, kinds: list[str], tmp_path: Path
 ) -> None:
     write(tmp_path / "run-1", hosts=hosts, per_host=per_host, steps=30, gpus=gpus)
-
-    @asynchronous
-    async def look() -> None:
-        async with opened("replay", str(tmp_path / "run-1"), tmp_path, (200, 50)) as (pilot, screen):
-            await pilot.press("comma")
-            await until(pilot, lambda: "● running" in shown(pilot))
-            pane = screen.query_one(LoadPane)
-            await until(pilot, lambda: pane.display == bool(kinds))
-            await until(pilot, lambda: ("─Load over the run─" in shown(pilot)) == bool(kinds))
-            # Nothing of it is cut off.
-            await until(pilot, lambda: not kinds or pane.size.height == pane.rows(pane.size.width))
-            rows = [pane.render_line(y).text for y in range(pane.size.height)] if kinds else []
-            found = [match[1] for row in rows if (match := re.search(r"((?:\b\d )?[a-z]+(?: \d)?) +[━╸─]", row))]
-            assert found == kinds * hosts
-            assert all("▁" <= row.rstrip()[-1] <= "█" for row in rows[-1:])
-            assert "the run" in shown(pilot) or "attempt 1" in shown(pilot), "the events are there, too"
-
-    look()
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path, (200, 50)) as (pilot, screen):
+        await pilot.press("comma")
+        await until(pilot, lambda: "● running" in shown(pilot))
+        pane = screen.query_one(LoadPane)
+        await until(pilot, lambda: pane.display == bool(kinds))
+        await until(pilot, lambda: ("─Load over the run─" in shown(pilot)) == bool(kinds))
+        # Nothing of it is cut off.
+        await until(pilot, lambda: not kinds or pane.size.height == pane.rows(pane.size.width))
+        rows = [pane.render_line(y).text for y in range(pane.size.height)] if kinds else []
+        found = [match[1] for row in rows if (match := re.search(r"((?:\b\d )?[a-z]+(?: \d)?) +[━╸─]", row))]
+        assert found == kinds * hosts
+        assert all("▁" <= row.rstrip()[-1] <= "█" for row in rows[-1:])
+        assert "the run" in shown(pilot) or "attempt 1" in shown(pilot), "the events are there, too"
 
 
-@asynchronous
 async def test_a_small_terminal_has_no_load(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=2, per_host=2, steps=30)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
@@ -63,7 +56,6 @@ def test_a_number_holds_until_the_next_but_not_over_a_gap() -> None:
     assert held([1.0, None, 2.0], 0) == [1.0, None, 2.0], "a column is longer than that"
 
 
-@asynchronous
 async def test_at_the_beginning_of_a_run_the_curves_have_no_holes(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=2, per_host=2, steps=30)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (200, 50)) as (pilot, screen):

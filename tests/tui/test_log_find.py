@@ -16,7 +16,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from textual.pilot import Pilot
 
 from disttui.runner.text import LINE_LIMIT
 from disttui.tui.log import Pattern
@@ -24,8 +23,8 @@ from disttui.tui.log.ansi import safe_text
 from disttui.tui.log.index import LineIndex
 from disttui.tui.log.rows import Stretch
 from disttui.tui.log.search import TRIALS, Literal, limited
-from tests.tui.demo_log import DemoLog, Writer
-from tests.tui.log_kit import cursor_line, play, type_in
+from tests.tui.demo_log import Writer
+from tests.tui.log_kit import cursor_line, log_view, type_in
 from tests.tui.snap import screen_text, until
 
 
@@ -34,10 +33,9 @@ def writer(tmp_path: Path) -> Writer:
     return Writer(tmp_path)
 
 
-def test_a_second_search_takes_the_place_of_the_first(writer: Writer) -> None:
+async def test_a_second_search_takes_the_place_of_the_first(writer: Writer) -> None:
     writer.steps(0, 60)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         await pilot.press("g")
         await type_in(pilot, "slash", "loss")
         await until(pilot, lambda: "/ “loss” 1 of" in screen_text(app))
@@ -47,19 +45,16 @@ def test_a_second_search_takes_the_place_of_the_first(writer: Writer) -> None:
         await pilot.press("slash", "end", "0", "enter")
         await until(pilot, lambda: "/ “checkpoint at step 50” 1 of 4" in screen_text(app))
 
-    play(writer, scenario)
-
 
 FOR_EVER = r"(\w+\s*)+$"
 BAIT = "a" * 60 + " !"
 
 
 @pytest.mark.slow
-def test_an_endless_expression_is_stopped_and_blocks_nothing(writer: Writer) -> None:
+async def test_an_endless_expression_is_stopped_and_blocks_nothing(writer: Writer) -> None:
     writer.steps(0, 20)
     writer.write({0: [BAIT]})
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view, stall = app.log_view, Stall()
         await pilot.press("slash", "ctrl+r", *FOR_EVER, "enter")
         await until(pilot, lambda: "it takes too long" in screen_text(app))
@@ -74,8 +69,6 @@ def test_an_endless_expression_is_stopped_and_blocks_nothing(writer: Writer) -> 
         await pilot.press("G")
         await until(pilot, lambda: "fresh news" in screen_text(app))
         assert view.following
-
-    play(writer, scenario)
 
 
 class Stall:
@@ -180,14 +173,11 @@ def test_an_expression_finds_lines_over_the_length_limit(tmp_path: Path) -> None
     TRIALS.close()
 
 
-def test_no_match_is_reported_in_40_columns(writer: Writer) -> None:
+async def test_no_match_is_reported_in_40_columns(writer: Writer) -> None:
     writer.steps(0, 10)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer, size=(40, 12)) as (app, pilot):
         await type_in(pilot, "slash", "nosuch")
         await until(pilot, lambda: "/ “nosuch” not found" in screen_text(app))
         await pilot.press("escape")
         await type_in(pilot, "ampersand", "nosuch")
         await until(pilot, lambda: "No matches; esc clears the filter." in screen_text(app))
-
-    play(writer, scenario, size=(40, 12))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import unicodedata
 from pathlib import Path
 
@@ -54,7 +53,7 @@ def steers(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [(100, 40), (40, 12), (12, 3)])
-def test_hostile_bytes_never_reach_a_strip(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_hostile_bytes_never_reach_a_strip(tmp_path: Path, size: tuple[int, int]) -> None:
     for rank in (0, 1):
         folder = tmp_path / str(rank) / "attempt-1"
         folder.mkdir(parents=True)
@@ -62,44 +61,36 @@ def test_hostile_bytes_never_reach_a_strip(tmp_path: Path, size: tuple[int, int]
     (tmp_path / "0" / "attempt-1" / "growth.jsonl").write_bytes(
         b'\xff\n{"t": "x"}\n[]\n{"t": 1, "sizes": {"a": 1}}\n{}\n'
     )
-
-    async def main() -> None:
-        app = HostileApp(tmp_path)
-        async with app.run_test(size=size) as pilot:
-            app.view.lines.focus()
-            await until(pilot, lambda: app.view.lines.lines.count == 2 * len(HOSTILE))
-            for keys in ((), ("w",), ("g",), ("x",), ("w",), ("l", "l"), ("e",), ("v", "G", "k", "v", "g", "y", "Y")):
-                await pilot.press(*keys)
-                await pilot.pause(0.1)
-                for strip in app.screen._compositor.render_strips(app.size):
-                    assert not steers(strip.text)
-                    assert all(segment.control is None for segment in strip)
-                assert not any(secret in screen_text(app) for secret in SECRETS)
-            app.view.find(Pattern("\x1b[31m[red]"))
-            app.view.filter(Pattern("[red]\u202e", inverse=True))
-            await pilot.pause(0.2)
-            assert not steers(screen_text(app).replace("\n", ""))
-            await until(pilot, lambda: len(app.copied) == 2)
-            assert not any(steers(line.replace("\t", "")) for text in app.copied for line in text.split("\n"))
-
-    asyncio.run(main())
+    app = HostileApp(tmp_path)
+    async with app.run_test(size=size) as pilot:
+        app.view.lines.focus()
+        await until(pilot, lambda: app.view.lines.lines.count == 2 * len(HOSTILE))
+        for keys in ((), ("w",), ("g",), ("x",), ("w",), ("l", "l"), ("e",), ("v", "G", "k", "v", "g", "y", "Y")):
+            await pilot.press(*keys)
+            await pilot.pause(0.1)
+            for strip in app.screen._compositor.render_strips(app.size):
+                assert not steers(strip.text)
+                assert all(segment.control is None for segment in strip)
+            assert not any(secret in screen_text(app) for secret in SECRETS)
+        app.view.find(Pattern("\x1b[31m[red]"))
+        app.view.filter(Pattern("[red]\u202e", inverse=True))
+        await pilot.pause(0.2)
+        assert not steers(screen_text(app).replace("\n", ""))
+        await until(pilot, lambda: len(app.copied) == 2)
+        assert not any(steers(line.replace("\t", "")) for text in app.copied for line in text.split("\n"))
 
 
-def test_a_find_sees_what_the_eye_sees(tmp_path: Path) -> None:
+async def test_a_find_sees_what_the_eye_sees(tmp_path: Path) -> None:
     folder = tmp_path / "0" / "attempt-1"
     folder.mkdir(parents=True)
     (folder / "rank-0.log").write_bytes(b"\x1b[31mErr\x1b[0mor: x\nhidden text\rshown\nna\xc3\xafve\n" + b"plain\n" * 9)
-
-    async def main() -> None:
-        app = HostileApp(tmp_path)
-        async with app.run_test(size=(80, 24)) as pilot:
-            await until(pilot, lambda: app.view.lines.lines.count == 12)
-            for text, hits in (("error: x", 1), ("hidden", 0), ("shown", 1), ("NAÏVE", 1), ("pl", 9), ("31m", 0)):
-                app.view.find(Pattern(text))
-                await until(
-                    pilot,
-                    lambda: app.view.lines.progress.work is app.view.reading.work and app.view.lines.progress.searched,
-                )
-                assert app.view.lines.progress.hits == hits, text
-
-    asyncio.run(main())
+    app = HostileApp(tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.view.lines.lines.count == 12)
+        for text, hits in (("error: x", 1), ("hidden", 0), ("shown", 1), ("NAÏVE", 1), ("pl", 9), ("31m", 0)):
+            app.view.find(Pattern(text))
+            await until(
+                pilot,
+                lambda: app.view.lines.progress.work is app.view.reading.work and app.view.lines.progress.searched,
+            )
+            assert app.view.lines.progress.hits == hits, text

@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
-from tests.tui.demo_log import DemoLog, Writer
-from tests.tui.log_kit import play
+from tests.tui.demo_log import Writer
+from tests.tui.log_kit import log_view
 from tests.tui.snap import SIZES, assert_snapshot, screen_text, until
 
 
@@ -20,21 +19,18 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
     return Writer(tmp_path)
 
 
-def test_nothing_yet(writer: Writer) -> None:
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+async def test_nothing_yet(writer: Writer) -> None:
+    async with log_view(writer) as (app, pilot):
         for key in (*"kjGgvyYoexnNtwa5[", "escape", "pagedown", "end", "left", "right"):
             await pilot.press(key)
             await pilot.press("escape")
         assert "printed nothing yet" in screen_text(app)
 
-    play(writer, scenario)
-
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
+async def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
     writer.steps(0, 100)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer, size=size) as (app, pilot):
         view = app.log_view
         name = f"log_{size[0]}x{size[1]}"
         await until(pilot, lambda: view.lines.lines.count == 403 and "f follow" in screen_text(app))
@@ -47,5 +43,3 @@ def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
         await pilot.press("ampersand", *"loss 3.5")
         await until(pilot, lambda: "close" in screen_text(app) and "loss 3.5" in screen_text(app).splitlines()[-2])
         assert_snapshot(app, f"{name}_prompt")
-
-    play(writer, scenario, size=size)

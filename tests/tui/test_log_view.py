@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 from textual import events
-from textual.pilot import Pilot
 
 from disttui.tui.log import Pattern
 from disttui.tui.log.status import badge
-from tests.tui.demo_log import TRACEBACK, DemoLog, Writer
-from tests.tui.log_kit import cursor_line, play, top_line, type_in
+from tests.tui.demo_log import TRACEBACK, Writer
+from tests.tui.log_kit import cursor_line, log_view, top_line, type_in
 from tests.tui.snap import screen_text, until
 
 
@@ -25,10 +24,9 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
     return Writer(tmp_path)
 
 
-def test_follow_shows_what_comes_and_pause_stays(writer: Writer) -> None:
+async def test_follow_shows_what_comes_and_pause_stays(writer: Writer) -> None:
     writer.steps(0, 40)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view = app.log_view
         assert view.following and badge(view.lines) == "● FOLLOW"
         writer.write({0: ["fresh news"]})
@@ -45,13 +43,10 @@ def test_follow_shows_what_comes_and_pause_stays(writer: Writer) -> None:
         await pilot.press("G")
         assert view.following and "step    79" in screen_text(app)
 
-    play(writer, scenario)
 
-
-def test_find_goes_to_hits_in_order_and_round(writer: Writer) -> None:
+async def test_find_goes_to_hits_in_order_and_round(writer: Writer) -> None:
     writer.steps(0, 60)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view = app.log_view
         await pilot.press("g")
         await type_in(pilot, "slash", "CHECKPOINT at step 3")
@@ -75,25 +70,19 @@ def test_find_goes_to_hits_in_order_and_round(writer: Writer) -> None:
         await pilot.press("n")
         assert "checkpoint at step 20" in cursor_line(app)
 
-    play(writer, scenario)
 
-
-def test_keys_typed_ahead_are_the_prompts(writer: Writer) -> None:
+async def test_keys_typed_ahead_are_the_prompts(writer: Writer) -> None:
     writer.steps(0, 60)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         for key in ("g", "slash", *"checkpoint", "space", *"at", "enter"):
             character = {"slash": "/", "space": " ", "enter": "\r"}.get(key, key)
             app.post_message(events.Key(key, character))
         await until(pilot, lambda: "/ “checkpoint at” 1 of" in screen_text(app))
 
-    play(writer, scenario)
 
-
-def test_a_bad_regular_expression_is_reported_in_the_prompt(writer: Writer) -> None:
+async def test_a_bad_regular_expression_is_reported_in_the_prompt(writer: Writer) -> None:
     writer.steps(0, 5)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         await pilot.press("slash", "ctrl+r", "(", "enter")
         await until(pilot, lambda: "✗ missing ), unterminated subpattern" in screen_text(app))
         await pilot.resize_terminal(44, 12)
@@ -102,24 +91,18 @@ def test_a_bad_regular_expression_is_reported_in_the_prompt(writer: Writer) -> N
         await pilot.press("backspace", "s", "t", ".", "p", "enter")
         await until(pilot, lambda: "of " in screen_text(app) and "(regex)" in screen_text(app))
 
-    play(writer, scenario)
 
-
-def test_end_of_a_long_pattern_stays_visible_when_narrowed(writer: Writer) -> None:
+async def test_end_of_a_long_pattern_stays_visible_when_narrowed(writer: Writer) -> None:
     writer.steps(0, 5)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         await pilot.press("slash", *"abcdefghijklmnopqrstuvwxyz" * 2)
         await pilot.resize_terminal(44, 12)
         await until(pilot, lambda: re.search(r"^ / [a-z]+xyz +○r ○c", screen_text(app), re.MULTILINE))
 
-    play(writer, scenario)
 
-
-def test_cursor_stays_in_sight_when_the_terminal_shrinks(writer: Writer) -> None:
+async def test_cursor_stays_in_sight_when_the_terminal_shrinks(writer: Writer) -> None:
     writer.steps(0, 100)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         lines = app.log_view.lines
         lines.jump(200)
         await pilot.press(*["down"] * 10)
@@ -130,13 +113,10 @@ def test_cursor_stays_in_sight_when_the_terminal_shrinks(writer: Writer) -> None
             await until(pilot, lambda: lines.cursor_seen)
             assert cursor_line(app)[:40] == line
 
-    play(writer, scenario)
 
-
-def test_filter_and_back_keep_the_line(writer: Writer) -> None:
+async def test_filter_and_back_keep_the_line(writer: Writer) -> None:
     writer.steps(0, 100)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view = app.log_view
         view.lines.jump(200)
         await pilot.pause()
@@ -151,13 +131,10 @@ def test_filter_and_back_keep_the_line(writer: Writer) -> None:
         await pilot.press("ampersand", "ctrl+n", *"step", "enter")
         await until(pilot, lambda: "WARNING" in top_line(app) and "step" not in top_line(app))
 
-    play(writer, scenario)
 
-
-def test_ranks_errors_and_the_pager(writer: Writer) -> None:
+async def test_ranks_errors_and_the_pager(writer: Writer) -> None:
     writer.steps(0, 100)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view = app.log_view
         await pilot.press("e")
         await until(pilot, lambda: TRACEBACK[0] in cursor_line(app))
@@ -172,13 +149,10 @@ def test_ranks_errors_and_the_pager(writer: Writer) -> None:
         await pilot.press("a", "n")
         await until(pilot, lambda: TRACEBACK[3] in cursor_line(app))
 
-    play(writer, scenario)
 
-
-def test_a_range_is_copied_by_key_and_by_mouse(writer: Writer) -> None:
+async def test_a_range_is_copied_by_key_and_by_mouse(writer: Writer) -> None:
     writer.steps(0, 40)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         await pilot.press("g", "v", "j", "j")
         assert "3 lines selected" in screen_text(app)
         await pilot.press("y")
@@ -197,13 +171,10 @@ def test_a_range_is_copied_by_key_and_by_mouse(writer: Writer) -> None:
         await until(pilot, lambda: len(app.copied) == 2)
         assert app.copied[-1].count("\n") == 27 and "node1" not in app.copied[-1]
 
-    play(writer, scenario)
 
-
-def test_wheel_and_bar(writer: Writer) -> None:
+async def test_wheel_and_bar(writer: Writer) -> None:
     writer.steps(0, 200)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view = app.log_view
         first = view.lines.shown_places()[0]
         await pilot._post_mouse_events([events.MouseScrollUp], view.lines, button=0)
@@ -213,26 +184,20 @@ def test_wheel_and_bar(writer: Writer) -> None:
         await pilot.press("f")
         assert view.following
 
-    play(writer, scenario)
 
-
-def test_wrap_and_sideways(writer: Writer) -> None:
+async def test_wrap_and_sideways(writer: Writer) -> None:
     writer.write({0: ["begin " + "x" * 150 + " end"], 1: ["short"]})
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         assert " end" not in screen_text(app) and "›" in screen_text(app)
         await pilot.press(*["right"] * 30)
         assert " end" in screen_text(app) and "begin" not in screen_text(app)
         await pilot.press("w")
         assert " end" in screen_text(app) and "begin" in screen_text(app)
 
-    play(writer, scenario)
 
-
-def test_same_lines_of_several_ranks_are_folded(writer: Writer) -> None:
+async def test_same_lines_of_several_ranks_are_folded(writer: Writer) -> None:
     writer.steps(0, 40)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view = app.log_view
         total = view.lines.lines.count
         await pilot.press("g", "x")
@@ -241,13 +206,10 @@ def test_same_lines_of_several_ranks_are_folded(writer: Writer) -> None:
         await pilot.press("x")
         await until(pilot, lambda: view.lines.lines.count == total and "×" not in top_line(app))
 
-    play(writer, scenario)
 
-
-def test_a_progress_bar_that_never_ends_its_line_is_shown(writer: Writer) -> None:
+async def test_a_progress_bar_that_never_ends_its_line_is_shown(writer: Writer) -> None:
     writer.steps(0, 5)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         with writer.path(1).open("a") as log:
             log.write("\r 10% done\r 20% done")
         await until(pilot, lambda: "20% done" in screen_text(app))
@@ -256,13 +218,10 @@ def test_a_progress_bar_that_never_ends_its_line_is_shown(writer: Writer) -> Non
         await until(pilot, lambda: app.log_view.lines.lines.count == 0)
         assert "20% done" in screen_text(app)
 
-    play(writer, scenario)
 
-
-def test_attempts_and_times(writer: Writer) -> None:
+async def test_attempts_and_times(writer: Writer) -> None:
     writer.steps(0, 20)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         view = app.log_view
         await type_in(pilot, "t", "+2")
         await until(pilot, lambda: not view.following)
@@ -280,25 +239,19 @@ def test_attempts_and_times(writer: Writer) -> None:
         await pilot.press("right_square_bracket")
         await until(pilot, lambda: "attempt two begins" in screen_text(app))
 
-    play(writer, scenario)
 
-
-def test_older_lines_are_asked_for_at_the_first(writer: Writer) -> None:
+async def test_older_lines_are_asked_for_at_the_first(writer: Writer) -> None:
     (writer.path(0)).write_text("\0" * 900 + "late line\n" * 50)
     (writer.mirror / "0" / ".mirror.json").write_text('{"attempt-1/rank-0.log": [0, 900]}')
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         assert not app.older
         await pilot.press("g")
         await until(pilot, lambda: app.older == [(900, 0)])
 
-    play(writer, scenario)
 
-
-def test_a_mirror_that_is_deleted_and_comes_back(writer: Writer) -> None:
+async def test_a_mirror_that_is_deleted_and_comes_back(writer: Writer) -> None:
     writer.steps(0, 30)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         shutil.rmtree(writer.mirror)
         for key in ("k", "g", "slash", "x", "enter", "escape", "G", "y", "t", "escape"):
             await pilot.press(key)
@@ -306,13 +259,10 @@ def test_a_mirror_that_is_deleted_and_comes_back(writer: Writer) -> None:
         Writer(writer.mirror, attempt=2).write({0: ["back again"]})
         await until(pilot, lambda: "back again" in screen_text(app))
 
-    play(writer, scenario)
 
-
-def test_an_attempts_log_stays_until_the_next_one_prints(writer: Writer) -> None:
+async def test_an_attempts_log_stays_until_the_next_one_prints(writer: Writer) -> None:
     writer.write({0: ["the last words of attempt one"]})
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         await until(pilot, lambda: "the last words" in screen_text(app))
         second = Writer(writer.mirror, attempt=2, begin=1_800_000_100.0)
         second.path(0).touch()
@@ -325,14 +275,11 @@ def test_an_attempts_log_stays_until_the_next_one_prints(writer: Writer) -> None
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: "the last words" in screen_text(app))
 
-    play(writer, scenario)
 
-
-def test_levels_are_coloured_in_lines_without_own_colours(writer: Writer) -> None:
+async def test_levels_are_coloured_in_lines_without_own_colours(writer: Writer) -> None:
     said = ["12:01 ERROR no space", "UserWarning: old", "DEBUG shapes", "INFO fine", "\x1b[32mERROR in green\x1b[0m"]
     writer.write({0: [*said, "ValueError: no such token", "no errors here"]})
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+    async with log_view(writer) as (app, pilot):
         await until(pilot, lambda: "no errors here" in screen_text(app))
         body = app.log_view.lines
         found: dict[str, list[str]] = {}
@@ -343,5 +290,3 @@ def test_levels_are_coloured_in_lines_without_own_colours(writer: Writer) -> Non
                         found.setdefault(level, []).append(segment.text)
         assert found["error"] == ["ERROR", "ValueError"]
         assert found["warning"] == ["UserWarning"] and "DEBUG" in found["debug"]
-
-    play(writer, scenario)

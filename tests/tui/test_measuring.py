@@ -13,12 +13,10 @@ from disttui.runner.planning.checks import Check, HostFigures
 from disttui.runner.runs.following import RunControl
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import screen_text, until
-from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import facts, record, walk, wizard
 from tests.unit.waiting import wait_for
 
 
-@asynchronous
 async def test_m_measures_the_plan_and_shows_who_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, {"desk": facts("cpu_desk")})
     profiles: list[Any] = []
@@ -43,7 +41,6 @@ async def test_m_measures_the_plan_and_shows_who_is_slow(tmp_path: Path, monkeyp
     assert [host.name for host in profiles[0].hosts] == ["desk"]
 
 
-@asynchronous
 async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, {"desk": facts("cpu_desk")})
     stopped = threading.Event()

@@ -24,10 +24,10 @@ from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.check import CheckStep
 from tests.light import light_python
 from tests.tui import shelf_kit as kit
-from tests.tui.shelf_kit import Doors, asked, shows
+from tests.tui.shelf_kit import asked, shows
 from tests.tui.snap import screen_text, until
 from tests.tui.test_mouse import click
-from tests.tui.widget_kit import asynchronous, burst
+from tests.tui.widget_kit import burst
 from tests.tui.wizard_kit import HOSTS, record, start
 
 SMALL = (40, 12)
@@ -54,7 +54,6 @@ async def choose(pilot: Pilot[None], title: str, words: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@asynchronous
 async def test_at_40x12_a_run_starts_stops_and_reruns_by_mouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # its run directories are there
     job = "job: {command: [sh, -c, 'test -e was && exit; touch was; sleep 300']}\n"
@@ -96,14 +95,14 @@ async def test_at_40x12_a_run_starts_stops_and_reruns_by_mouse(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("size", [SMALL, (60, 20), (80, 24)], ids=["40x12", "60x20", "80x24"])
-def test_palette_is_in_the_footer_and_lists_the_screens_keys(
+async def test_palette_is_in_the_footer_and_lists_the_screens_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
     record(monkeypatch, HOSTS)
     kit.busy_machine(tmp_path)
     one = kit.add_profile(tmp_path, "one", "disttui: 1\nhosts: [gpu1]\njob: {builtin: bytegpt}\n")
+    async with kit.home(tmp_path, size=size, app=DisttuiApp(kit.environ(tmp_path))) as (app, pilot):
 
-    async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
         def listed() -> set[str]:
             return {entry.title for entry in PaletteProvider(app.screen)._actions()}
 
@@ -128,10 +127,7 @@ def test_palette_is_in_the_footer_and_lists_the_screens_keys(
             await pilot.press("escape")
             await keys()
 
-    kit.play(tmp_path, play, size=size, app=DisttuiApp(kit.environ(tmp_path)))
 
-
-@asynchronous
 async def test_footer_offers_no_launch_or_save_while_a_run_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +149,6 @@ async def test_footer_offers_no_launch_or_save_while_a_run_starts(
         going_on.set()
 
 
-@asynchronous
 async def test_the_find_line_of_the_log_says_what_enter_does(tmp_path: Path) -> None:
     async with kit.replayed(tmp_path, SMALL) as (app, pilot, _):
         for key in ("slash", "ampersand"):
@@ -162,7 +157,7 @@ async def test_the_find_line_of_the_log_says_what_enter_does(tmp_path: Path) -> 
             await pilot.press("escape")
 
 
-def test_mixed_clicks_and_keys_take_effect_in_order(tmp_path: Path) -> None:
+async def test_mixed_clicks_and_keys_take_effect_in_order(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     def at(app: DisttuiApp, text: str) -> tuple[int, int]:
@@ -174,7 +169,7 @@ def test_mixed_clicks_and_keys_take_effect_in_order(tmp_path: Path) -> None:
         for kind in (events.MouseDown, events.MouseUp):
             app.post_message(kind(None, *place, 0, 0, 1, False, False, False, *place))
 
-    async def play(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         row = at(app, "llama-c3d4")
         burst(app, "slash", *"llama", "enter", "enter")
         await until(pilot, lambda: app.opened)
@@ -194,10 +189,7 @@ def test_mixed_clicks_and_keys_take_effect_in_order(tmp_path: Path) -> None:
         await until(pilot, lambda: app.opened)
         assert app.opened == [("replay", "llama-c3d4")]
 
-    kit.play(tmp_path, play)
 
-
-@asynchronous
 async def test_a_click_just_after_the_footer_changes_does_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,10 +13,8 @@ from tests.tui.live_kit import live, watched
 from tests.tui.shelf_kit import environ, shows
 from tests.tui.snap import until
 from tests.tui.synthetic_run import write
-from tests.tui.widget_kit import asynchronous
 
 
-@asynchronous
 async def test_a_dashboard_sees_the_end_of_a_run_that_has_ended(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     known = write(tmp_path / "data" / "disttui" / "runs" / "run-1", hosts=1, per_host=2, steps=5) / "run.json"
@@ -35,7 +33,6 @@ async def test_a_dashboard_sees_the_end_of_a_run_that_has_ended(tmp_path: Path) 
 
 @pytest.mark.torch
 @pytest.mark.timeout(400)
-@asynchronous
 async def test_the_dashboard_sees_the_end(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     with live(tmp_path / "home", on_end={"command": ["sh", "-c", f"cat >> {seen}"]}) as run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from io import BytesIO, TextIOWrapper
@@ -13,7 +12,6 @@ import pytest
 from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.color import Color
-from textual.pilot import Pilot
 
 from disttui.tui.dashboard.diagnosis import DiagnosisText
 from disttui.tui.dashboard.story import StoryPane
@@ -23,7 +21,7 @@ from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import write
 from tests.tui.tmux import tmux
-from tests.tui.widget_kit import asynchronous, text_of
+from tests.tui.widget_kit import text_of
 from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 
 FRAME = "    at /opt/conda/envs/training/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:2806"
@@ -34,7 +32,6 @@ def _light(segment: Segment) -> float:
     return Color.from_rich_color(segment.style.color).brightness
 
 
-@asynchronous
 async def test_without_colours_a_headline_is_as_bright_as_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     pane = StoryPane("story")
@@ -47,7 +44,6 @@ async def test_without_colours_a_headline_is_as_bright_as_its_body(monkeypatch: 
         assert head.style is not None and head.style.bold
 
 
-@asynchronous
 async def test_a_story_cut_off_by_its_pane_ends_in_an_ellipsis() -> None:
     for kind, last in (("not seen", "  The run may still be g"), ("failed", "│ ValueError: no such")):
         pane = StoryPane("story")
@@ -57,7 +53,6 @@ async def test_a_story_cut_off_by_its_pane_ends_in_an_ellipsis() -> None:
             assert rows[3].startswith(last) and rows[3].endswith(" …") and "…" not in rows[2]
 
 
-@asynchronous
 async def test_a_story_is_not_cut_within_its_exception() -> None:
     pane = StoryPane("story")
     error = "│ RuntimeError: CUDA error: no kernel image is available for execution on the device"
@@ -77,26 +72,20 @@ def test_every_row_of_a_quoted_line_has_its_margin() -> None:
 
 
 @pytest.mark.parametrize("height", [2, 3, 4, 5, 7])
-def test_cure_of_a_failure_stays_in_a_small_pane(height: int) -> None:
+async def test_cure_of_a_failure_stays_in_a_small_pane(height: int) -> None:
     pane = StoryPane("story")
     pane._lines = [
         "✗ failed after 0:12: rank 1 on node2 raised OutOfMemoryError", "  stopped because of it: rank 0 on node1",
         "  → Lower the batch size.", "", "│ Traceback (most recent call last):", "│   train.py:9 in step",
         "│ OutOfMemoryError: CUDA out of memory",
     ]  # fmt: skip
-
-    @asynchronous
-    async def look() -> None:
-        async with text_of(pane, (70, height + 1)) as (_, text):
-            rows = [row.rstrip() for row in text().splitlines()][1:]  # below the title
-            assert rows[0].startswith("✗ failed after 0:12") and "  → Lower the batch size." in rows
-            assert height < 3 or rows[-1] == "│ OutOfMemoryError: CUDA out of memory"
-            assert height in (2, 3, 7) or rows[1] == "  …"
-
-    look()
+    async with text_of(pane, (70, height + 1)) as (_, text):
+        rows = [row.rstrip() for row in text().splitlines()][1:]  # below the title
+        assert rows[0].startswith("✗ failed after 0:12") and "  → Lower the batch size." in rows
+        assert height < 3 or rows[-1] == "│ OutOfMemoryError: CUDA out of memory"
+        assert height in (2, 3, 7) or rows[1] == "  …"
 
 
-@asynchronous
 async def test_small_story_drops_pointers_of_a_traceback() -> None:
     pane = StoryPane("story")
     code = ["│ Traceback (most recent call last):", "│     step(batch)", "│     ~~~~^^^^^^^", "│ KeyError: 3"]
@@ -114,7 +103,6 @@ class _Diagnosis(App[None]):
         yield DiagnosisText(self._told)
 
 
-@asynchronous
 async def test_the_diagnosis_breaks_no_word_of_a_path() -> None:
     app = _Diagnosis(f"rank 0 waits in all_reduce\n{FRAME}")
     async with app.run_test(size=(60, 12)) as pilot:
@@ -133,30 +121,27 @@ def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
         assert "".join("".join(rows).replace("│", "").split()) == "".join(text.replace("│", "").split())
 
 
-def test_arrow_keys_are_named_in_words_on_ascii_terminals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_arrow_keys_are_named_in_words_on_ascii_terminals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(monkeypatch, HOSTS)
     monkeypatch.setattr(sys, "__stderr__", TextIOWrapper(BytesIO(), "disttui_ascii"))
-
-    async def play() -> None:
-        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-            await walk(pilot, opened, ["gpu1"], 3)
-            assert "left less  right more  enter next" in screen_text(pilot.app)
-            await pilot.press("e")
-            await until(pilot, lambda: "space tick   left less   right more" in screen_text(pilot.app))
-
-    asyncio.run(play())
+    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+        await walk(pilot, opened, ["gpu1"], 3)
+        assert "left less  right more  enter next" in screen_text(pilot.app)
+        await pilot.press("e")
+        await until(pilot, lambda: "space tick   left less   right more" in screen_text(pilot.app))
 
 
 @pytest.mark.parametrize("reduced", [True, False])
-def test_scroll_bars_use_whole_cells_without_partial_blocks(
+async def test_scroll_bars_use_whole_cells_without_partial_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: bool
 ) -> None:
     for number in range(40):
         kit.add_profile(tmp_path, f"p{number}", "disttui: 1\nhosts: [one]\njob: {script: a.py}\n")
     if reduced:
         monkeypatch.setattr(sys, "__stderr__", TextIOWrapper(BytesIO(), "disttui_ascii"))
-
-    async def play(app: kit.Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "› p0"))
         shown = ""
         for _ in range(6):  # a bar of its own, of rows
@@ -168,8 +153,6 @@ def test_scroll_bars_use_whole_cells_without_partial_blocks(
             await pilot.press("down")
             shown += screen_text(app)
         assert (re.search("[▁-▇]", shown) is None) == reduced
-
-    kit.play(tmp_path, play, size=(80, 24))
 
 
 @pytest.mark.tmux

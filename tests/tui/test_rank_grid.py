@@ -27,7 +27,7 @@ from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_blame import stalled
 from tests.tui.test_dashboard import opened, shown
-from tests.tui.widget_kit import asynchronous, text_of
+from tests.tui.widget_kit import text_of
 from tests.unit.state_kit import fold
 
 
@@ -98,7 +98,6 @@ def test_each_rank_of_a_host_has_its_own_state() -> None:
     [(1, 1, "0 ●  100 ms"), (2, 8, "15 ●  100 ms"), (8, 8, "63 ●"), (128, 8, " 960 ●●●●")],
     ids=["1", "16", "64", "1024"],
 )
-@asynchronous
 async def test_every_rank_is_there_whatever_their_number(hosts: int, per_host: int, shown: str) -> None:
     grid = RankGrid()
     async with text_of(grid, (70, 17)) as (pilot, text):
@@ -109,7 +108,6 @@ async def test_every_rank_is_there_whatever_their_number(hosts: int, per_host: i
 
 
 @pytest.mark.parametrize(("pace", "shown"), [(0.07, True), (0.095, False), (0.105, False), (0.13, True)])
-@asynchronous
 async def test_only_a_pace_far_from_the_median_is_coloured(pace: float, shown: bool) -> None:
     grid = RankGrid()
     async with text_of(grid, (70, 17)) as (pilot, _):
@@ -122,7 +120,6 @@ async def test_only_a_pace_far_from_the_median_is_coloured(pace: float, shown: b
         assert len(set(colours[:3] + colours[4:])) == 1
 
 
-@asynchronous
 async def test_the_cursor_walks_finds_the_slowest_and_opens_its_log() -> None:
     grid = RankGrid()
     async with text_of(grid, (70, 20)) as (pilot, text):
@@ -137,7 +134,6 @@ async def test_the_cursor_walks_finds_the_slowest_and_opens_its_log() -> None:
         assert grid.cursor == 516
 
 
-@asynchronous
 async def test_a_narrow_title_counts_what_is_wrong_first() -> None:
     grid = RankGrid()
     async with text_of(grid, (36, 12)) as (pilot, text):
@@ -150,7 +146,6 @@ async def test_a_narrow_title_counts_what_is_wrong_first() -> None:
         await until(pilot, lambda: "─rank 5 ▲ slow 200 ms on node0" in text())
 
 
-@asynchronous
 async def test_paces_are_named_in_the_title_only_where_they_are_shown() -> None:
     grid = RankGrid()
     async with text_of(grid, (60, 4)) as (pilot, text):
@@ -161,7 +156,6 @@ async def test_paces_are_named_in_the_title_only_where_they_are_shown() -> None:
         await until(pilot, lambda: "100 ms" in text() and "Ranks · step time" in text())
 
 
-@asynchronous
 async def test_title_counts_hidden_ranks_and_names_their_key(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=32, per_host=8, steps=2, log_lines=1)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, _):
@@ -172,7 +166,6 @@ async def test_title_counts_hidden_ranks_and_names_their_key(tmp_path: Path) -> 
         await until(pilot, lambda: re.search(r"Ranks   0-\d+ of 256", shown(pilot)) is not None)
 
 
-@asynchronous
 async def test_ranks_without_a_pace_leave_no_room_for_one() -> None:
     grid = RankGrid()
     async with text_of(grid, (40, 12)) as (pilot, text):
@@ -181,7 +174,6 @@ async def test_ranks_without_a_pace_leave_no_room_for_one() -> None:
         assert "0 ● 1 ● 2 ● 3 ● 4 ● 5 ● 6 ● 7 ●" in text()
 
 
-@asynchronous
 async def test_rows_that_do_not_fit_follow_the_cursor() -> None:
     grid = RankGrid()
     async with text_of(grid, (40, 6)) as (pilot, text):
@@ -191,7 +183,6 @@ async def test_rows_that_do_not_fit_follow_the_cursor() -> None:
         assert "1000 ●" in text() or "992 ●" in text()
 
 
-@asynchronous
 async def test_a_thousand_ranks_are_drawn_with_few_calls() -> None:
     grid = RankGrid()
     async with text_of(grid, (80, 24)) as (pilot, _):
@@ -206,7 +197,6 @@ async def test_a_thousand_ranks_are_drawn_with_few_calls() -> None:
             assert calls.number < 200_000  # measured: 72,000
 
 
-@asynchronous
 async def test_host_names_cannot_steer_the_terminal() -> None:
     grid = RankGrid()
     async with text_of(grid, (70, 10)) as (pilot, text):
@@ -233,7 +223,6 @@ def failed_run() -> Snapshot:
     return replace(snapshot, state=state, now=7.0)
 
 
-@asynchronous
 async def test_failed_and_interrupted_ranks_are_distinguished() -> None:
     snapshot = failed_run()
     ranks = ranks_now(snapshot)
@@ -317,7 +306,6 @@ def test_a_run_with_all_ranks_up_is_running_before_a_step() -> None:
     assert (run_word(state), stage(state)) == ("running", "no step yet")
 
 
-@asynchronous
 async def test_events_without_room_for_a_row_do_not_crash() -> None:
     pane = TimelinePane()
     moment = Moment(1.0, "ok", "node0", "node0 has joined")

@@ -24,7 +24,6 @@ from disttui.tui.run.feed import Snapshot
 from tests.tui import shelf_kit as kit
 from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
-from tests.tui.widget_kit import asynchronous
 
 
 @pytest.fixture(scope="module")
@@ -228,40 +227,31 @@ def test_a_folder_that_is_not_a_mirror_is_one_clear_error(tmp_path: Path, broken
     assert raised.value.cure
 
 
-def test_from_home_the_example_plays_from_its_beginning(tmp_path: Path) -> None:
-    @asynchronous
-    async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(120, 35)) as pilot:
-            await kit.at_home(pilot)
-            await pilot.press("e")
-            await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
-            assert isinstance(app.screen, ReplayScreen) and app.screen.snapshot is not None
-            playback = app.screen.snapshot.playback
-            assert playback is not None and playback.playing
-            assert app.screen.snapshot.now < playback.end - 30
-
-    play()
+async def test_from_home_the_example_plays_from_its_beginning(tmp_path: Path) -> None:
+    app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await kit.at_home(pilot)
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
+        assert isinstance(app.screen, ReplayScreen) and app.screen.snapshot is not None
+        playback = app.screen.snapshot.playback
+        assert playback is not None and playback.playing
+        assert app.screen.snapshot.now < playback.end - 30
 
 
-def test_replay_of_a_run_without_output_says_so(tmp_path: Path) -> None:
+async def test_replay_of_a_run_without_output_says_so(tmp_path: Path) -> None:
     place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100, heard=90, end="finished", step=7)
     (place / "0/.mirror.json").write_text(json.dumps({path.name: [0, 0] for path in (place / "0").glob("*.json*")}))
-
-    @asynchronous
-    async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(120, 35)) as pilot:
-            await kit.at_home(pilot)
-            app.router.open_replay("pair-7f3a")
-            await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
-            await pilot.press("end")
-            await until(pilot, lambda: "The ranks printed nothing." in screen_text(app))
-
-    play()
+    app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await kit.at_home(pilot)
+        app.router.open_replay("pair-7f3a")
+        await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
+        await pilot.press("end")
+        await until(pilot, lambda: "The ranks printed nothing." in screen_text(app))
 
 
-def test_a_log_read_after_a_seek_is_shown_at_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_read_after_a_seek_is_shown_at_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, run = threading.Event(), Engine.run
 
     def run_later(engine: Engine) -> None:
@@ -269,17 +259,12 @@ def test_a_log_read_after_a_seek_is_shown_at_the_cursor(tmp_path: Path, monkeypa
         run(engine)
 
     monkeypatch.setattr(Engine, "run", run_later)
-
-    @asynchronous
-    async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(120, 35)) as pilot:
-            await kit.at_home(pilot)
-            app.router.open_replay("example")
-            await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
-            await pilot.press("end", "less_than_sign")
-            await pilot.pause()
-            read.set()
-            await until(pilot, lambda: "● REPLAY" in screen_text(app))
-
-    play()
+    app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await kit.at_home(pilot)
+        app.router.open_replay("example")
+        await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
+        await pilot.press("end", "less_than_sign")
+        await pilot.pause()
+        read.set()
+        await until(pilot, lambda: "● REPLAY" in screen_text(app))

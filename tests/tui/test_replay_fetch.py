@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -68,112 +67,93 @@ def incomplete(run: Live, name: str, **host: object) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
-def test_home_opens_a_run_that_ended_unseen_with_cause(failed: Live, size: tuple[int, int]) -> None:
-    async def main() -> None:
-        environ = incomplete(failed, f"home{size[0]}")
-        with patch.dict(os.environ, environ):
-            app = DisttuiApp(environ)
-            async with app.run_test(size=size, notifications=True) as pilot:
-                await until(pilot, lambda: any(row.state == "failed" for row in app.inventory.runs), 60)
-                if size[0] == 80:
-                    await pilot.press("d")
-                await until(pilot, lambda: shows(app, "rank 1: ValueError: no such token"))
-                await pilot.press("enter")
-                await until(pilot, lambda: shows(app, "rank 1 on local raised ValueError"), 60)
-                await until(pilot, lambda: shows(app, "local:1") and shows(app, "ValueError: no such token"))
-                assert not shows(app, "starting")
+async def test_home_opens_a_run_that_ended_unseen_with_cause(failed: Live, size: tuple[int, int]) -> None:
+    environ = incomplete(failed, f"home{size[0]}")
+    with patch.dict(os.environ, environ):
+        app = DisttuiApp(environ)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await until(pilot, lambda: any(row.state == "failed" for row in app.inventory.runs), 60)
+            if size[0] == 80:
                 await pilot.press("d")
-                await until(pilot, lambda: isinstance(app.screen, DiagnosisScreen) and shows(app, "no such token"), 60)
-
-    asyncio.run(main())
-
-
-def test_replay_waits_for_the_viewer_that_fetches_the_run(failed: Live) -> None:
-    async def main() -> None:
-        environ = incomplete(failed, "both")
-        known = find_run(failed.run, environ)
-        seen = {"run": failed.run, "node_rank": 0, "state": "failed", "ended": time.time()}
-        (known.folder / "seen.json").write_text(json.dumps(seen))
-        with patch.dict(os.environ, environ):
-            app = DisttuiApp(environ, first=First("replay", (failed.run,)))
-            other = ExitStack()
-            other.enter_context(mirror_of(known))
-            async with app.run_test(size=(80, 24), notifications=True) as pilot:
-                await until(pilot, lambda: shows(app, "fetching"))
-                other.close()
-                await until(pilot, lambda: shows(app, "rank 1 on local raised ValueError"), 60)
-
-    asyncio.run(main())
+            await until(pilot, lambda: shows(app, "rank 1: ValueError: no such token"))
+            await pilot.press("enter")
+            await until(pilot, lambda: shows(app, "rank 1 on local raised ValueError"), 60)
+            await until(pilot, lambda: shows(app, "local:1") and shows(app, "ValueError: no such token"))
+            assert not shows(app, "starting")
+            await pilot.press("d")
+            await until(pilot, lambda: isinstance(app.screen, DiagnosisScreen) and shows(app, "no such token"), 60)
 
 
-def test_replay_without_its_hosts_says_what_is_missing(failed: Live) -> None:
-    async def main() -> None:
-        environ = incomplete(failed, "far", host="127.0.0.1", port=9)
-        seen = {
-            "run": failed.run,
-            "node_rank": 0,
-            "state": "failed",
-            "ended": time.time(),
-            "step": 1,
-            "cause": {"rank": 1, "kind": "exception", "type": "ValueError"},
-        }
-        folder = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run
-        (folder / "seen.json").write_text(json.dumps(seen))
-        async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
-            await until(pilot, lambda: shows(app, "the rest of this run is not on this machine"), 60)
-            assert shows(app, "refuses the connection") and shows(
-                app, "its hosts reported: failed at step 1: rank 1: ValueError"
-            )
-            assert shows(app, "◇ incomplete")
-            await until(pilot, lambda: shows(app, "Its log is not on this machine."))
-            await pilot.press("home")
-            await until(pilot, lambda: not shows(app, "incomplete"))
-
-    asyncio.run(main())
+async def test_replay_waits_for_the_viewer_that_fetches_the_run(failed: Live) -> None:
+    environ = incomplete(failed, "both")
+    known = find_run(failed.run, environ)
+    seen = {"run": failed.run, "node_rank": 0, "state": "failed", "ended": time.time()}
+    (known.folder / "seen.json").write_text(json.dumps(seen))
+    with patch.dict(os.environ, environ):
+        app = DisttuiApp(environ, first=First("replay", (failed.run,)))
+        other = ExitStack()
+        other.enter_context(mirror_of(known))
+        async with app.run_test(size=(80, 24), notifications=True) as pilot:
+            await until(pilot, lambda: shows(app, "fetching"))
+            other.close()
+            await until(pilot, lambda: shows(app, "rank 1 on local raised ValueError"), 60)
 
 
-def test_replay_of_a_run_that_was_removed_says_so(failed: Live) -> None:
-    async def main() -> None:
-        environ = incomplete(failed, "old")
-        path = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run / "run.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "run_dir": str(failed.home / "elsewhere")}))
-        async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
-            await until(pilot, lambda: shows(app, "✗ is lost: its run folder on local was removed"), 60)
-
-    asyncio.run(main())
-
-
-def test_replay_of_a_run_with_nothing_here_says_why(failed: Live) -> None:
-    async def main() -> None:
-        environ = failed.elsewhere("nothing")
-        path = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run / "run.json"
-        known = json.loads(path.read_text())
-        known["hosts"][0] |= {"host": "127.0.0.1", "port": 9}
-        path.write_text(json.dumps(known))
-        async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
-            await until(pilot, lambda: shows(app, "nothing of this run is on this machine"), 60)
-            assert shows(app, "refuses the connection")
-
-    asyncio.run(main())
+async def test_replay_without_its_hosts_says_what_is_missing(failed: Live) -> None:
+    environ = incomplete(failed, "far", host="127.0.0.1", port=9)
+    seen = {
+        "run": failed.run,
+        "node_rank": 0,
+        "state": "failed",
+        "ended": time.time(),
+        "step": 1,
+        "cause": {"rank": 1, "kind": "exception", "type": "ValueError"},
+    }
+    folder = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run
+    (folder / "seen.json").write_text(json.dumps(seen))
+    async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
+        await until(pilot, lambda: shows(app, "the rest of this run is not on this machine"), 60)
+        assert shows(app, "refuses the connection") and shows(
+            app, "its hosts reported: failed at step 1: rank 1: ValueError"
+        )
+        assert shows(app, "◇ incomplete")
+        await until(pilot, lambda: shows(app, "Its log is not on this machine."))
+        await pilot.press("home")
+        await until(pilot, lambda: not shows(app, "incomplete"))
 
 
-def test_leaving_a_replay_ends_its_fetching(failed: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replay_of_a_run_that_was_removed_says_so(failed: Live) -> None:
+    environ = incomplete(failed, "old")
+    path = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "run_dir": str(failed.home / "elsewhere")}))
+    async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
+        await until(pilot, lambda: shows(app, "✗ is lost: its run folder on local was removed"), 60)
+
+
+async def test_replay_of_a_run_with_nothing_here_says_why(failed: Live) -> None:
+    environ = failed.elsewhere("nothing")
+    path = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run / "run.json"
+    known = json.loads(path.read_text())
+    known["hosts"][0] |= {"host": "127.0.0.1", "port": 9}
+    path.write_text(json.dumps(known))
+    async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
+        await until(pilot, lambda: shows(app, "nothing of this run is on this machine"), 60)
+        assert shows(app, "refuses the connection")
+
+
+async def test_leaving_a_replay_ends_its_fetching(failed: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the mirror would stay locked, and the next replay would show less than it could."""
     closed: list[bool] = []
-
-    async def main() -> None:
-        environ = incomplete(failed, "left")
-        async with watched(failed, environ, first=None) as (pilot, app):
-            viewer = app.new_viewer()
-            monkeypatch.setattr(app, "new_viewer", lambda: viewer)
-            monkeypatch.setattr(viewer, "reach", lambda *_, **__: _wait_until(lambda: bool(closed)))
-            monkeypatch.setattr(viewer, "close", lambda: closed.append(True))
-            app.router.open_replay(failed.run)
-            await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen._viewer is viewer)
-            await pilot.press("escape")
-            await until(pilot, lambda: bool(closed))
-
-    asyncio.run(main())
+    environ = incomplete(failed, "left")
+    async with watched(failed, environ, first=None) as (pilot, app):
+        viewer = app.new_viewer()
+        monkeypatch.setattr(app, "new_viewer", lambda: viewer)
+        monkeypatch.setattr(viewer, "reach", lambda *_, **__: _wait_until(lambda: bool(closed)))
+        monkeypatch.setattr(viewer, "close", lambda: closed.append(True))
+        app.router.open_replay(failed.run)
+        await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen._viewer is viewer)
+        await pilot.press("escape")
+        await until(pilot, lambda: bool(closed))
 
 
 def _wait_until(condition: object) -> None:
@@ -183,17 +163,13 @@ def _wait_until(condition: object) -> None:
     raise OSError
 
 
-def test_replay_of_a_run_lost_with_its_sandbox_says_so(tmp_path: Path) -> None:
+async def test_replay_of_a_run_lost_with_its_sandbox_says_so(tmp_path: Path) -> None:
     """It was "incomplete", and all of its ranks were running."""
     run = kept(tmp_path, sandbox=True)
     mirrored(run, 0, {"events.jsonl": lines({"t": 10, "e": "launch", "attempt": 1}, {"t": 20, "e": "step"})})
-
-    async def main() -> None:
-        app = DisttuiApp(of(tmp_path), first=First("replay", (run.run,)))
-        async with app.run_test(size=(80, 24), notifications=True) as pilot:
-            await until(pilot, lambda: shows(app, "✗ is lost: its sandbox has ended"), 60)
-            assert not shows(app, "incomplete") and not shows(app, "running")
-            await pilot.press("home")
-            await until(pilot, lambda: not shows(app, "lost"))
-
-    asyncio.run(main())
+    app = DisttuiApp(of(tmp_path), first=First("replay", (run.run,)))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until(pilot, lambda: shows(app, "✗ is lost: its sandbox has ended"), 60)
+        assert not shows(app, "incomplete") and not shows(app, "running")
+        await pilot.press("home")
+        await until(pilot, lambda: not shows(app, "lost"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -39,26 +41,23 @@ def _ended(folder: Path) -> None:
     (place / "run.json").write_text(json.dumps(known))
 
 
-def _form(folder: Path, scenario: kit.Scenario, *, key: str) -> list[Any]:
+@asynccontextmanager
+async def _form(folder: Path, key: str) -> AsyncIterator[tuple[Doors, Pilot[None], list[Any]]]:
+    """The form of the run, and the reruns that it is left with."""
     opened: list[Any] = []
-
-    async def play(app: Doors, pilot: Pilot[None]) -> None:
-        app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
-        await pilot.press(key)
-        await until(pilot, lambda: isinstance(app.screen, RerunScreen) and app.screen.ready)
-        await until(pilot, lambda: kit.shows(app, "step-005000-a1"))
-        await scenario(app, pilot)
-
     with patch("disttui.tui.run.again.saved_on_hosts", lambda *_: list(SAVED)):
-        kit.play(folder, play)
-    return opened
+        async with kit.home(folder) as (app, pilot):
+            app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
+            await pilot.press(key)
+            await until(pilot, lambda: isinstance(app.screen, RerunScreen) and app.screen.ready)
+            await until(pilot, lambda: kit.shows(app, "step-005000-a1"))
+            yield app, pilot, opened
 
 
-def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Path) -> None:
+async def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Path) -> None:
     _ended(tmp_path)
     sizes = ((80, 24), (120, 35), (200, 50))
-
-    async def change(app: Doors, pilot: Pilot[None]) -> None:
+    async with _form(tmp_path, "r") as (app, pilot, opened):
         for size in sizes:
             await pilot.resize_terminal(*size)
             await until(pilot, lambda size=size: app.size == size)  # type: ignore[misc]
@@ -70,8 +69,7 @@ def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Path) -> 
             await until(pilot, lambda: re.search(r"• var.lr +1.5e-4 +was 0.0003", screen_text(app)))
         app.screen.query_one("#value-0", Input).value += " --steps 10"
         await pilot.press("enter")
-
-    (made,) = _form(tmp_path, change, key="r")
+    (made,) = opened
     assert made.profile.job.args == ("--lr", "1.5e-4", "--name", "two words", "--steps", "10")
     assert (made.profile.launch.grace, made.resume_from) == (7, None)
 
@@ -79,26 +77,23 @@ def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("keys", "source"), [((), ""), (("down",), "/step-002500-a1"), (("up",), None)], ids=["newest", "older", "none"]
 )
-def test_a_run_is_resumed_from_the_checkpoint_that_is_chosen(
+async def test_a_run_is_resumed_from_the_checkpoint_that_is_chosen(
     tmp_path: Path, keys: tuple[str, ...], source: str | None
 ) -> None:
     """By step, loss, age, size and host; the folder of all of them, unless an older one is chosen."""
     _ended(tmp_path)
-
-    async def choose(app: Doors, pilot: Pilot[None]) -> None:
+    async with _form(tmp_path, "R") as (app, pilot, opened):
         line = r"› +with step-005000-a1 +5,000 +1.2 +.* ago +3.0 GiB +grace"
         await until(pilot, lambda: re.search(line, screen_text(app)))
         await pilot.press(*keys, "enter")
-
-    (made,) = _form(tmp_path, choose, key="R")
+    (made,) = opened
     folder = "~/.disttui/runs/pair-91bd/checkpoints"
     assert made.resume_from == (None if source is None else folder + source)
 
 
-def test_a_wrong_value_is_reported_below_the_open_form(tmp_path: Path) -> None:
+async def test_a_wrong_value_is_reported_below_the_open_form(tmp_path: Path) -> None:
     _ended(tmp_path)
-
-    async def mistype(app: Doors, pilot: Pilot[None]) -> None:
+    async with _form(tmp_path, "r") as (app, pilot, opened):
         grace = next(one for one in app.screen.query(Input) if one.value == "7")
         grace.value = "soon"
         await pilot.press("enter")
@@ -109,8 +104,7 @@ def test_a_wrong_value_is_reported_below_the_open_form(tmp_path: Path) -> None:
         await until(pilot, lambda: "job.args: no closing quotation" in screen_text(app))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, RerunScreen))
-
-    assert _form(tmp_path, mistype, key="r") == []
+    assert opened == []
 
 
 def test_what_is_typed_is_what_set_takes(tmp_path: Path) -> None:
@@ -130,7 +124,7 @@ def test_what_is_typed_is_what_set_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("gone", "typed", "latest"), [(False, None, False), (False, "yes", True), (True, None, True)])
-def test_a_rerun_uses_recorded_code_or_the_current_folder(
+async def test_a_rerun_uses_recorded_code_or_the_current_folder(
     tmp_path: Path, gone: bool, typed: str | None, latest: bool
 ) -> None:
     _ended(tmp_path)
@@ -147,20 +141,18 @@ def test_a_rerun_uses_recorded_code_or_the_current_folder(
         assert made
         (place / "code.tree").write_bytes(made.manifest)
     (code / "train.py").write_text("22")
-
-    async def start(app: Doors, pilot: Pilot[None]) -> None:
-        assert re.search(f"latest code +{'yes' if gone else 'no'}", screen_text(app)), screen_text(app)
-        assert ("Its recorded code is no longer here" in screen_text(app)) == gone
-        choice = next(one for one in app.screen.query(Input) if one.value in ("yes", "no"))
-        if typed:
-            choice.value = "maybe"
-            await pilot.press("enter")
-            await until(pilot, lambda: "latest code: expected yes or no" in screen_text(app))
-            choice.value = typed
-        await pilot.press("enter")
-
     with patch.dict("os.environ", {"XDG_CACHE_HOME": str(tmp_path / "cache")}):
-        (again_,) = _form(tmp_path, start, key="r")
+        async with _form(tmp_path, "r") as (app, pilot, opened):
+            assert re.search(f"latest code +{'yes' if gone else 'no'}", screen_text(app)), screen_text(app)
+            assert ("Its recorded code is no longer here" in screen_text(app)) == gone
+            choice = next(one for one in app.screen.query(Input) if one.value in ("yes", "no"))
+            if typed:
+                choice.value = "maybe"
+                await pilot.press("enter")
+                await until(pilot, lambda: "latest code: expected yes or no" in screen_text(app))
+                choice.value = typed
+            await pilot.press("enter")
+    (again_,) = opened
     assert (again_.code.recorded, again_.code.size) == (not latest, 2 if latest else 1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -95,14 +94,13 @@ _QUICK = ("home", "log", "step 3", "zoomed chart")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in _QUICK else pytest.mark.slow) for n in SCREENS])
-def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     record(monkeypatch, {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")})
     kit.busy_machine(tmp_path)
     chance = random.Random(name)
     sizes = [*STORM, *((chance.randint(1, 220), chance.randint(1, 70)) for _ in range(8))]
-
-    async def play() -> None:
+    with patch("disttui.tui.home.screen.now", lambda: kit.NOW):
         environ = kit.environ(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"), TEXTUAL_ANIMATIONS="none")
         app = DisttuiApp(environ)
         async with app.run_test(size=FULL) as pilot:
@@ -124,22 +122,12 @@ def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> 
             assert shown.focused is focused
             assert "terminal too small" not in screen_text(app)
 
-    with patch("disttui.tui.home.screen.now", lambda: kit.NOW):
-        asyncio.run(play())
-
 
 @pytest.mark.parametrize("rows", [12, 24, 48])
-def test_a_dialog_has_its_place_from_its_first_frame_on(
+async def test_a_dialog_has_its_place_from_its_first_frame_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     seen: list[list[str]] = []
-
-    async def play(app: DisttuiApp, pilot: Player) -> None:
-        monkeypatch.setattr(PickScreen, "_refresh_layout", noted(PickScreen._refresh_layout))
-        app.push_screen(PickScreen("Show", [("a", "first"), ("b", "second")], "a"))
-        await until(pilot, lambda: kit.shows(app, "second"))
-        await pilot.pause()
-        assert seen and all(sorted(one) == seen[-1] and len(one) == 2 for one in seen), seen
 
     def noted(layout: Callable[..., None]) -> Callable[..., None]:
         def note(screen: PickScreen, *arguments: Any, **named: Any) -> None:
@@ -149,4 +137,9 @@ def test_a_dialog_has_its_place_from_its_first_frame_on(
 
         return note
 
-    kit.play(tmp_path, play, size=(100, rows))
+    async with kit.home(tmp_path, size=(100, rows)) as (app, pilot):
+        monkeypatch.setattr(PickScreen, "_refresh_layout", noted(PickScreen._refresh_layout))
+        app.push_screen(PickScreen("Show", [("a", "first"), ("b", "second")], "a"))
+        await until(pilot, lambda: kit.shows(app, "second"))
+        await pilot.pause()
+        assert seen and all(sorted(one) == seen[-1] and len(one) == 2 for one in seen), seen

@@ -10,7 +10,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 from disttui.runner.runs.registry import known_runs
@@ -18,9 +17,8 @@ from disttui.tui.app import DisttuiApp
 from disttui.tui.dialogs.pulling import PullScreen
 from tests.cluster.typed import COMMAND
 from tests.light import light_python
-from tests.tui.shelf_kit import Doors, at_home, environ, play, shows
+from tests.tui.shelf_kit import at_home, environ, home, shows
 from tests.tui.snap import screen_text, until
-from tests.tui.widget_kit import asynchronous
 
 _JOB = """
 import os, pathlib
@@ -32,7 +30,7 @@ for step in (100, 300):
 
 
 @pytest.mark.slow
-def test_home_shows_and_copies_the_newest_checkpoint(tmp_path: Path) -> None:
+async def test_home_shows_and_copies_the_newest_checkpoint(tmp_path: Path) -> None:
     environment = environ(tmp_path, LANG="C.UTF-8")
     (tmp_path / "job.py").write_text(_JOB)
     keys = {
@@ -46,8 +44,7 @@ def test_home_shows_and_copies_the_newest_checkpoint(tmp_path: Path) -> None:
     command = [COMMAND, "run", str(tmp_path / "one.yaml")]
     subprocess.run(command, env=environment, capture_output=True, timeout=120, check=True)
     (run,) = known_runs(environment)[0]
-
-    async def scenario() -> None:
+    with patch.dict(os.environ, environment):
         app = DisttuiApp(environment)
         async with app.run_test(size=(160, 40), notifications=True) as pilot:
             await at_home(pilot)
@@ -67,19 +64,14 @@ def test_home_shows_and_copies_the_newest_checkpoint(tmp_path: Path) -> None:
             app.screen.query_one(Input).value = "~/here"
             await pilot.press("enter")
             await until(pilot, lambda: shows(app, "everything is already here"), 120)
-
-    with patch.dict(os.environ, environment):
-        asynchronous(scenario)()
     copied = tmp_path / "here" / "checkpoints" / "step-000300-a1" / "model.bin"
     assert copied.stat().st_size == 3 << 20
 
 
-def test_a_copy_to_an_unknown_user_is_not_begun(tmp_path: Path) -> None:
-    async def look(app: Doors, pilot: Pilot[None]) -> None:
+async def test_a_copy_to_an_unknown_user_is_not_begun(tmp_path: Path) -> None:
+    async with home(tmp_path) as (app, pilot):
         await app.push_screen(PullScreen("pair-91bd"))
         app.screen.query_one(Input).value = "~no-such-user/results"
         await pilot.press("enter")
         await until(pilot, lambda: shows(app, "✗ no such user: no-such-user"))
         assert not app.screen.query_one(Input).disabled
-
-    play(tmp_path, look)

@@ -16,7 +16,6 @@ from disttui.tui import startup
 from tests.tui.snap import until
 from tests.tui.synthetic_run import write
 from tests.tui.test_dashboard import opened
-from tests.tui.widget_kit import asynchronous
 
 
 @pytest.fixture
@@ -29,7 +28,6 @@ def _collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_collector")
-@asynchronous
 async def test_a_dashboard_is_spared_until_it_is_left(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=1, per_host=2, steps=10)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, _):
@@ -37,7 +35,6 @@ async def test_a_dashboard_is_spared_until_it_is_left(tmp_path: Path) -> None:
     assert gc.get_freeze_count() == 0
 
 
-@asynchronous
 async def test_a_resize_is_drawn_though_its_timer_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the process does not run between the two looks at the clock with which a timer begins."""
     app = startup.TextualInside()

@@ -15,7 +15,6 @@ from disttui.tui.home.screen import ask_hosts
 from tests.tui.live_kit import Live, live, watched
 from tests.tui.shelf_kit import asked, at_home, shows
 from tests.tui.snap import screen_text, until
-from tests.tui.widget_kit import asynchronous
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -26,7 +25,6 @@ def run(tmp_path: Path) -> Iterator[Live]:
         yield made
 
 
-@asynchronous
 async def test_from_the_dashboard_unless_it_is_read_only(tmp_path: Path) -> None:
     """A second stop kills what is deaf to the first."""
     job = {"script": str(tmp_path / "home" / "deaf.py")}
@@ -76,7 +74,6 @@ async def test_from_the_dashboard_unless_it_is_read_only(tmp_path: Path) -> None
             await until(pilot, lambda: not re.search(r"\bs stop\b", screen_text(app)))
 
 
-@asynchronous
 async def test_from_home_where_its_hosts_report_it_as_running(run: Live) -> None:
     mirror = run.home / "data" / "disttui" / "runs" / run.run
     for path in mirror.rglob("*"):

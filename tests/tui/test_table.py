@@ -5,14 +5,13 @@ from __future__ import annotations
 from textual.events import MouseScrollDown
 
 from disttui.tui.widgets.table import Column, Row, Table
-from tests.tui.widget_kit import asynchronous, text_of
+from tests.tui.widget_kit import text_of
 
 
 def rows(count: int) -> list[Row]:
     return [Row(f"{number}", [f"run {number:03d}"]) for number in range(count)]
 
 
-@asynchronous
 async def test_wheel_and_bar_scroll_a_table_but_not_its_cursor() -> None:
     table = Table([Column("name")])
     async with text_of(table, (30, 10)) as (pilot, text):
@@ -36,7 +35,6 @@ async def test_wheel_and_bar_scroll_a_table_but_not_its_cursor() -> None:
         assert "› run 001" in text(), "the cursor brings its row back"
 
 
-@asynchronous
 async def test_a_row_more_brings_the_bar_and_leaves_no_column_out() -> None:
     table = Table([Column("name"), Column("what", rank=1, grows=True)])
     named = [Row(f"{number}", [f"run {number:03d}", "a sentence with many words"]) for number in range(20)]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from rich.color import Color, ColorSystem
 from textual.color import Color as Shade
-from textual.pilot import Pilot
 from textual.theme import BUILTIN_THEMES, Theme
 from textual.widgets import Input
 
@@ -70,11 +69,10 @@ def test_words_are_legible(ours: Theme) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
-def test_both_lines_of_what_the_palette_would_do_are_legible(tmp_path: Path, more: dict[str, str]) -> None:
+async def test_both_lines_of_what_the_palette_would_do_are_legible(tmp_path: Path, more: dict[str, str]) -> None:
     kit.busy_machine(tmp_path)
     app = DisttuiApp(kit.environ(tmp_path, **more))
-
-    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, app=app) as (app, pilot):
         await pilot.press("ctrl+p", *"pair", "minus", "7")
         ground = Shade.parse(app.theme_variables["selected"]).rich_color
 
@@ -90,14 +88,11 @@ def test_both_lines_of_what_the_palette_would_do_are_legible(tmp_path: Path, mor
         await until(pilot, lambda: "run, running, on ada, grace" in chosen())
         assert min(chosen().values()) >= 4.5, chosen()
 
-    kit.play(tmp_path, look, app=app)
-
 
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
-def test_the_cursor_and_the_line_that_has_it_stand_out(tmp_path: Path, more: dict[str, str]) -> None:
+async def test_the_cursor_and_the_line_that_has_it_stand_out(tmp_path: Path, more: dict[str, str]) -> None:
     kit.busy_machine(tmp_path)
-
-    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, app=DisttuiApp(kit.environ(tmp_path, **more))) as (app, pilot):
         await pilot.press("a")
         await until(pilot, lambda: isinstance(app.focused, Input))
         one, other = app.screen.query(Input)
@@ -107,8 +102,6 @@ def test_the_cursor_and_the_line_that_has_it_stand_out(tmp_path: Path, more: dic
         assert _contrast(block, one.background_colors[1].hex6) >= 4.5
         chosen = Shade.parse(app.theme_variables["selected"])
         assert one.background_colors[1] == chosen != other.background_colors[1]
-
-    kit.play(tmp_path, look, app=DisttuiApp(kit.environ(tmp_path, **more)))
 
 
 @pytest.mark.parametrize("ours", theme.THEMES, ids=lambda each: each.name)
@@ -155,14 +148,13 @@ def test_the_glyphs_are_those_of_the_command_line() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}, {"NO_COLOR": "1"}], ids=["dark", "light", "no colour"])
-def test_nothing_is_black_on_black(tmp_path: Path, more: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_black_on_black(tmp_path: Path, more: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """No text vanishes, however few colours the terminal has. Scroll bars behind a question may."""
     kit.busy_machine(tmp_path)
     for name, value in more.items():
         monkeypatch.setenv(name, value)
     app = DisttuiApp(kit.environ(tmp_path, **more))
-
-    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, app=app) as (app, pilot):
         home = app.screen
         for keys in SCREENS:
             await pilot.press(*keys)
@@ -180,8 +172,6 @@ def test_nothing_is_black_on_black(tmp_path: Path, more: dict[str, str], monkeyp
                 app.pop_screen()
                 await pilot.pause()
 
-    kit.play(tmp_path, look, app=app)
-
 
 def _same(one: Color, other: Color, system: ColorSystem) -> bool:
     return one.downgrade(system) == other.downgrade(system)
@@ -189,13 +179,10 @@ def _same(one: Color, other: Color, system: ColorSystem) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 99], ids=["some", "all"])
-def test_any_theme_of_textual_can_be_chosen(tmp_path: Path, count: int) -> None:
+async def test_any_theme_of_textual_can_be_chosen(tmp_path: Path, count: int) -> None:
     app = DisttuiApp(kit.environ(tmp_path))
-
-    async def change(app: DisttuiApp, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path, app=app) as (app, pilot):
         for name in ("ansi-dark", "textual-light", "nord", *app.available_themes)[:count]:
             app.theme = name
             await pilot.pause()
         assert app.theme_variables["state-slow"]
-
-    kit.play(tmp_path, change, app=app)

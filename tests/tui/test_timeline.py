@@ -12,10 +12,9 @@ from disttui.tui.run.events import Moment, moment
 from disttui.tui.run.feed import Snapshot
 from disttui.tui.run.series import MetricHistory
 from tests.tui.snap import until
-from tests.tui.widget_kit import asynchronous, text_of
+from tests.tui.widget_kit import text_of
 
 
-@asynchronous
 async def test_an_event_is_cut_only_where_no_row_is_free(tmp_path: Path) -> None:
     words = "attempt 1 begins: 8 ranks, master 10.0.0.1:29500"
     moments = tuple(Moment(float(at), "waiting", "ada", words) for at in range(3))
@@ -29,7 +28,6 @@ async def test_an_event_is_cut_only_where_no_row_is_free(tmp_path: Path) -> None
         assert text().count("…") == 2 and text().count("29500") == 1, "the newest has the row that is left"
 
 
-@asynchronous
 async def test_an_event_of_the_whole_run_stands_beside_no_host(tmp_path: Path) -> None:
     state = begin("run-1", ("ada", "bob"), (1, 1))
     events: tuple[tuple[int, Event], ...] = (

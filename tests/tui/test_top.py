@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,8 +31,6 @@ from tests.tui import top_kit as kit
 from tests.tui.shelf_kit import environ, shows
 from tests.tui.snap import assert_snapshot, assert_snapshots, screen_text
 
-Scenario = Callable[[DisttuiApp, kit.MadeUpTop, Pilot[None]], Awaitable[None]]
-
 
 @pytest.fixture(autouse=True)
 def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,16 +38,16 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
-def play(folder: Path, scenario: Scenario, size: tuple[int, int] = (100, 30)) -> None:
-    async def run() -> None:
-        app = DisttuiApp(environ(folder))
-        async with app.run_test(size=size, notifications=True) as pilot:
-            screen = kit.MadeUpTop()
-            await app.push_screen(screen)
-            await pilot.pause()
-            await scenario(app, screen, pilot)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def opened(
+    folder: Path, size: tuple[int, int] = (100, 30)
+) -> AsyncIterator[tuple[DisttuiApp, kit.MadeUpTop, Pilot[None]]]:
+    app = DisttuiApp(environ(folder))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        screen = kit.MadeUpTop()
+        await app.push_screen(screen)
+        await pilot.pause()
+        yield app, screen, pilot
 
 
 async def until(app: DisttuiApp, pilot: Pilot[None], *words: str) -> None:
@@ -62,16 +60,14 @@ def feed(screen: TopScreen, count: int, gpus: int, seconds: int = 60) -> None:
         screen.show(kit.hosts(count, gpus, kit.NOW + second), kit.NOW + second)
 
 
-def test_looks(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_looks(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, screen, pilot):
         feed(screen, 2, 4)
         await assert_snapshots(pilot, "top_{}")
 
-    play(tmp_path, scenario)
 
-
-def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:
+    async with opened(tmp_path, (80, 24)) as (app, screen, pilot):
         feed(screen, 2, 4)
         await pilot.press("j", "j", "enter")
         await pilot.pause()
@@ -81,18 +77,15 @@ def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:
         await pilot.pause()
         assert_snapshot(app, "top_trouble")
 
-    play(tmp_path, scenario, (80, 24))
 
-
-def test_the_owner_of_a_gpu_is_in_its_row_and_can_be_filtered(tmp_path: Path) -> None:
+async def test_the_owner_of_a_gpu_is_in_its_row_and_can_be_filtered(tmp_path: Path) -> None:
     leases = (
         kit.lease("bob", [0]),
         kit.lease("eve", [1], kind="hand", note="mine", until=kit.NOW + 7200),
         kit.lease("ada", [2], state="waiting"),
     )
     whole = (kit.lease("carol", None, kind="hand"),)
-
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+    async with opened(tmp_path, (200, 50)) as (app, screen, pilot):
         one, other, plain = kit.host(0, 3), kit.host(1, 1), kit.host(2, 0)
         screen.show((replace(one, leases=leases), replace(other, leases=whole), replace(plain, leases=whole)), kit.NOW)
         await until(app, pilot, "madeup2")
@@ -113,20 +106,16 @@ def test_the_owner_of_a_gpu_is_in_its_row_and_can_be_filtered(tmp_path: Path) ->
         await pilot.pause()
         assert re.search(r"°C +bob", screen_text(app)), "the owner alone, in little room"
 
-    play(tmp_path, scenario, (200, 50))
 
-
-def test_leases_are_whole_on_120_columns(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_leases_are_whole_on_120_columns(tmp_path: Path) -> None:
+    async with opened(tmp_path, (120, 35)) as (app, screen, pilot):
         screen.show(kit.leased(), kit.NOW)
         await until(app, pilot, "alice's made-up-7f3a, 41 % done, about 86 min left", "carol reserved the whole host")
         assert "left" in screen_text(app).splitlines()[6]
 
-    play(tmp_path, scenario, (120, 35))
 
-
-def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (app, screen, pilot):
         feed(screen, 3, 2)
         load, processes = screen.query_one(HostsTable), screen.query_one(ProcessPane)
         await pilot.press("j", "j", "j", "enter")
@@ -149,11 +138,9 @@ def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
         await pilot.press("escape")
         assert app.screen is not screen
 
-    play(tmp_path, scenario)
 
-
-def test_sorting_by_key_and_by_click_keeps_the_cursor(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_sorting_by_key_and_by_click_keeps_the_cursor(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (app, screen, pilot):
         feed(screen, 20, 1)
         load = screen.query_one(HostsTable)
         await pilot.press("j", "s")
@@ -176,11 +163,9 @@ def test_sorting_by_key_and_by_click_keeps_the_cursor(tmp_path: Path) -> None:
         await pilot.click(ProcessPane, offset=(heads.index("user") + 1, 1))
         assert processes.sort_words == "by user ▾"
 
-    play(tmp_path, scenario)
 
-
-def test_a_filter_holds_for_its_pane_until_escape(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_a_filter_holds_for_its_pane_until_escape(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (app, screen, pilot):
         feed(screen, 12, 0)
         load, processes = screen.query_one(HostsTable), screen.query_one(ProcessPane)
         await pilot.press("slash", *"madeup11", "enter")
@@ -194,11 +179,9 @@ def test_a_filter_holds_for_its_pane_until_escape(tmp_path: Path) -> None:
         await pilot.press("escape")
         assert len(processes.items) == 72
 
-    play(tmp_path, scenario)
 
-
-def test_lost_hosts_keep_their_figures(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_lost_hosts_keep_their_figures(tmp_path: Path) -> None:
+    async with opened(tmp_path, (160, 48)) as (app, screen, pilot):
         seen = kit.host(0, 1)
         screen.show((seen,), kit.NOW)
         await pilot.pause()
@@ -209,10 +192,8 @@ def test_lost_hosts_keep_their_figures(tmp_path: Path) -> None:
         assert "unreachable since 14:13:20  silent for 6 s" in screen_text(app)
         assert re.findall(r"[\d.]+G/[\d.]+G", screen_text(app)) == figures
 
-    play(tmp_path, scenario, (160, 48))
 
-
-def test_control_bytes_of_hosts_reach_no_terminal(tmp_path: Path) -> None:
+async def test_control_bytes_of_hosts_reach_no_terminal(tmp_path: Path) -> None:
     evil = "\x1b]0;title\x07\x1b[2J\x9b31m[bold]x[/]"
     record = kit.record(0, 1, kit.NOW)
     record["gpus"][0]["name"] = evil
@@ -222,8 +203,7 @@ def test_control_bytes_of_hosts_reach_no_terminal(tmp_path: Path) -> None:
         HostNow("madeup0", "seen", load_of(record), kit.NOW),
         HostNow("madeup" + evil, "failed", problem=evil, cure=evil),
     )
-
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+    async with opened(tmp_path, (160, 48)) as (app, screen, pilot):
         screen.show(hosts, kit.NOW)
         await pilot.press("s", "tab", "enter")
         await pilot.pause()
@@ -232,11 +212,9 @@ def test_control_bytes_of_hosts_reach_no_terminal(tmp_path: Path) -> None:
         assert "[bold]x[/]" in text, "shown as it is written"
         assert not [char for char in text if ord(char) < 32 or 127 <= ord(char) < 160]
 
-    play(tmp_path, scenario, (160, 48))
 
-
-def test_sixty_four_hosts_stay_fluent(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_sixty_four_hosts_stay_fluent(tmp_path: Path) -> None:
+    async with opened(tmp_path, (200, 50)) as (_, screen, pilot):
         feed(screen, 64, 8, 3)
         await pilot.press("e")
         hosts = kit.hosts(64, 8, kit.NOW + 10)
@@ -245,8 +223,6 @@ def test_sixty_four_hosts_stay_fluent(tmp_path: Path) -> None:
             await pilot.pause()
         assert len(screen.query_one(HostsTable).items) == 64 * 9
         assert calls.number < 500_000  # measured: 170,000
-
-    play(tmp_path, scenario, (200, 50))
 
 
 def test_columns_of_a_curve_keep_their_samples() -> None:
@@ -269,63 +245,51 @@ def test_numbers_keep_their_width(value: float | None) -> None:
     assert len(meters.size(value)) == len(meters.rate(value)) == 5
 
 
-def test_this_machine_as_it_is(tmp_path: Path) -> None:
-    async def run() -> None:
-        app = DisttuiApp(environ(tmp_path), first=First("top", (["local"],)))
-        async with app.run_test(size=(100, 30)) as pilot:
-            await until(app, pilot, "● local", "python", " % ")
-            screen = app.screen
-            assert isinstance(screen, TopScreen)
-            await pilot.press("x")
-            await until(app, pilot, "0 hosts")
-
-    asyncio.run(run())
+async def test_this_machine_as_it_is(tmp_path: Path) -> None:
+    app = DisttuiApp(environ(tmp_path), first=First("top", (["local"],)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(app, pilot, "● local", "python", " % ")
+        screen = app.screen
+        assert isinstance(screen, TopScreen)
+        await pilot.press("x")
+        await until(app, pilot, "0 hosts")
 
 
-def test_a_name_that_is_no_host_and_a_host_that_never_answers(tmp_path: Path) -> None:
-    async def run() -> None:
-        app = DisttuiApp(environ(tmp_path), first=First("top", (["two words"],)))
-        async with app.run_test(size=(100, 30)) as pilot:
-            await until(app, pilot, "is not a host")
-            app.router.open_top(["nobody.invalid", "local"])
-            await until(app, pilot, "✗ nobody.", "failed  the name 'nobody.invalid'", "● local")
-
-    asyncio.run(run())
+async def test_a_name_that_is_no_host_and_a_host_that_never_answers(tmp_path: Path) -> None:
+    app = DisttuiApp(environ(tmp_path), first=First("top", (["two words"],)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(app, pilot, "is not a host")
+        app.router.open_top(["nobody.invalid", "local"])
+        await until(app, pilot, "✗ nobody.", "failed  the name 'nobody.invalid'", "● local")
 
 
-def test_q_on_the_screen_of_a_command_exits_to_the_shell(tmp_path: Path) -> None:
-    async def run(first: bool) -> None:
-        app = DisttuiApp(environ(tmp_path), first=First("top", (["local"],)) if first else None)
-        async with app.run_test(size=(100, 30)) as pilot:
-            if not first:
-                app.router.open_top(["local"])
-            await until(app, pilot, "● local")
-            await pilot.press("enter", "q")
-            await pilot.pause()
-            assert app.is_running and isinstance(app.screen, TopScreen)
-            await pilot.press("q")
-            await pilot.pause()
-            assert app._exit is first and len(app.screen_stack) == (2 if first else 1)
-
-    for first in (True, False):
-        asyncio.run(run(first))
+@pytest.mark.parametrize("first", [True, False])
+async def test_q_on_the_screen_of_a_command_exits_to_the_shell(tmp_path: Path, first: bool) -> None:
+    app = DisttuiApp(environ(tmp_path), first=First("top", (["local"],)) if first else None)
+    async with app.run_test(size=(100, 30)) as pilot:
+        if not first:
+            app.router.open_top(["local"])
+        await until(app, pilot, "● local")
+        await pilot.press("enter", "q")
+        await pilot.pause()
+        assert app.is_running and isinstance(app.screen, TopScreen)
+        await pilot.press("q")
+        await pilot.pause()
+        assert app._exit is first and len(app.screen_stack) == (2 if first else 1)
 
 
 @pytest.mark.parametrize("first", [First("top", (["local"],)), None])
-def test_ctrl_c_explains_how_to_quit_and_quits_when_repeated(tmp_path: Path, first: Any) -> None:
-    async def run() -> None:
-        app = DisttuiApp(environ(tmp_path), first=first)
-        async with app.run_test(size=(100, 30), notifications=True) as pilot:
-            if first:
-                await until(app, pilot, "● local")
-            await pilot.press("ctrl+c")
-            await until(app, pilot, "ctrl+c again")
-            assert not app._exit
-            await pilot.press("ctrl+c")
-            await pilot.pause()
-            assert app._exit
-
-    asyncio.run(run())
+async def test_ctrl_c_explains_how_to_quit_and_quits_when_repeated(tmp_path: Path, first: Any) -> None:
+    app = DisttuiApp(environ(tmp_path), first=first)
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        if first:
+            await until(app, pilot, "● local")
+        await pilot.press("ctrl+c")
+        await until(app, pilot, "ctrl+c again")
+        assert not app._exit
+        await pilot.press("ctrl+c")
+        await pilot.pause()
+        assert app._exit
 
 
 def test_on_120_columns_there_is_room_for_run_names() -> None:
@@ -334,8 +298,8 @@ def test_on_120_columns_there_is_room_for_run_names() -> None:
         assert plan.who >= min(12, width // 10) and plan.trend == trend
 
 
-def test_rows_for_gpus_are_offered_only_where_there_are_gpus(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_rows_for_gpus_are_offered_only_where_there_are_gpus(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (app, screen, pilot):
         feed(screen, 2, 0, 1)
         await until(app, pilot, "enter open", "s sort", "/ filter")
         assert "e GPUs" not in screen_text(app)
@@ -347,21 +311,17 @@ def test_rows_for_gpus_are_offered_only_where_there_are_gpus(tmp_path: Path) -> 
         await pilot.press("escape")
         await until(app, pilot, "enter open", "e GPUs")
 
-    play(tmp_path, scenario)
 
-
-def test_the_figures_of_one_gpu_alone_are_its_own(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_the_figures_of_one_gpu_alone_are_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path, (80, 24)) as (app, screen, pilot):
         feed(screen, 2, 4)
         await until(app, pilot, "8 GPUs")
         await pilot.press("j", "j", "enter")
         await until(app, pilot, "madeup0 GPU 1  51 % busy · memory 68 % full · 400 W", "  1 MADE-UP 80GB  ━")
 
-    play(tmp_path, scenario, (80, 24))
 
-
-def test_a_filter_has_a_sign_in_the_pane_that_it_holds_for(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_a_filter_has_a_sign_in_the_pane_that_it_holds_for(tmp_path: Path) -> None:
+    async with opened(tmp_path, (80, 24)) as (app, screen, pilot):
         feed(screen, 2, 0, 1)
         await pilot.press("slash", *"madeup1")
         await until(app, pilot, "2 hosts   filter 'madeup1'", "/ filter madeup1", "enter apply  esc all rows")
@@ -370,17 +330,13 @@ def test_a_filter_has_a_sign_in_the_pane_that_it_holds_for(tmp_path: Path) -> No
         await pilot.press("escape")
         await snap.until(pilot, lambda: "filter madeup1" not in screen_text(app) and shows(app, "madeup0"))
 
-    play(tmp_path, scenario, (80, 24))
 
-
-def test_filter_line_is_visible_on_12_rows_with_one_host(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_filter_line_is_visible_on_12_rows_with_one_host(tmp_path: Path) -> None:
+    async with opened(tmp_path, (40, 12)) as (app, screen, pilot):
         feed(screen, 2, 0)
         await pilot.press("enter", "slash", *"bob")
         await until(app, pilot, "/ filter bob", "enter apply", "Last ", "cpu ", "bob")
         assert not screen.max_scroll_y
-
-    play(tmp_path, scenario, (40, 12))
 
 
 def test_bars_of_a_single_gpu_use_the_room_of_host_columns() -> None:
@@ -388,19 +344,16 @@ def test_bars_of_a_single_gpu_use_the_room_of_host_columns() -> None:
     assert lay_out(116, 14, 8, users=15).bar < 8
 
 
-def test_hosts_that_are_there_stand_above_those_that_are_not(tmp_path: Path) -> None:
+async def test_hosts_that_are_there_stand_above_those_that_are_not(tmp_path: Path) -> None:
     gone = [HostNow(f"gone{number}", "failed", problem="the name does not resolve") for number in range(20)]
-
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+    async with opened(tmp_path, (80, 24)) as (app, screen, pilot):
         screen.show((*gone, kit.host(0, 0)), kit.NOW)
         await until(app, pilot, "● madeup0", "1 of 21 seen · 64 CPUs 36 % busy")
         assert screen.query_one(HostsTable).items[1].host.name == "gone0", "the others keep their order"
 
-    play(tmp_path, scenario, (80, 24))
 
-
-def test_users_of_a_gpu_are_named_in_full_on_80_columns(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_users_of_a_gpu_are_named_in_full_on_80_columns(tmp_path: Path) -> None:
+    async with opened(tmp_path, (80, 24)) as (app, screen, pilot):
         screen.show(kit.leased(), kit.NOW)
         for width in (79, 80, 100, 119):
             await pilot.resize_terminal(width, 24)
@@ -409,11 +362,9 @@ def test_users_of_a_gpu_are_named_in_full_on_80_columns(tmp_path: Path) -> None:
             assert len(rows) == 6 and all(re.search(r"(alice|bob|carol)", row) for row in rows), rows
             assert width > 100 or all(re.search(r" (alice|bob, alice|carol, alice)$", row) for row in rows), rows
 
-    play(tmp_path, scenario, (80, 24))
 
-
-def test_heads_stand_over_their_columns_at_every_width(tmp_path: Path) -> None:
-    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+async def test_heads_stand_over_their_columns_at_every_width(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, screen, _):
         load = screen.query_one(HostsTable)
         for hosts in (kit.hosts(2, 4), kit.leased(), kit.hosts(2, 0)):
             screen.show(hosts, kit.NOW)
@@ -425,5 +376,3 @@ def test_heads_stand_over_their_columns_at_every_width(tmp_path: Path) -> None:
         for width in range(70, 220):
             load._plan = load._laid_out(width)
             assert cells(load.head(width)[:-1]) == cells(load.row(load.items[0], width)[:-1]), width
-
-    play(tmp_path, scenario)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from textual import events
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 from disttui.tui.app import DisttuiApp
@@ -18,14 +17,12 @@ from disttui.tui.log import LogView
 from disttui.tui.replay.screen import ReplayScreen
 from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui import shelf_kit as kit
-from tests.tui.shelf_kit import Doors
 from tests.tui.snap import until
 from tests.tui.test_app_terminal import CLI, terminal
 from tests.tui.test_dashboard import opened
-from tests.tui.widget_kit import asynchronous, burst
+from tests.tui.widget_kit import burst
 
 
-@asynchronous
 async def test_what_is_typed_behind_find_and_filter_is_their_text(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         log = screen.query_one(LogView)
@@ -37,7 +34,6 @@ async def test_what_is_typed_behind_find_and_filter_is_their_text(tmp_path: Path
         assert str(log.lines.view.find) == "“step 2”", "escape left the prompt without an answer"
 
 
-@asynchronous
 async def test_a_paste_follows_the_keys_before_it(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         burst(pilot.app, "slash")
@@ -47,22 +43,18 @@ async def test_a_paste_follows_the_keys_before_it(tmp_path: Path) -> None:
         await until(pilot, lambda: str(log.lines.view.find) == "“step 2”")
 
 
-def test_the_filter_of_the_home_screen(tmp_path: Path) -> None:
+async def test_the_filter_of_the_home_screen(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def press(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         burst(app, "slash", *"uneven", "enter", "enter")
         await until(pilot, lambda: app.opened)
         assert app.screen.query_one("#filter", Input).value == "uneven"
         assert app.opened == [("run", "uneven-02c1")]
 
-    kit.play(tmp_path, press)
 
-
-def test_keys_typed_before_a_question_do_not_answer_it(tmp_path: Path) -> None:
+async def test_keys_typed_before_a_question_do_not_answer_it(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
-
-    async def press(app: Doors, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         burst(app, "2", "j", "r", "y", "enter", "escape")
         await kit.asked(pilot)
         await until(pilot, lambda: not app._keys._ahead)  # each of them starts the waiting time again
@@ -71,14 +63,13 @@ def test_keys_typed_before_a_question_do_not_answer_it(tmp_path: Path) -> None:
         await pilot.press("y")
         await until(pilot, lambda: app.opened)
 
-    kit.play(tmp_path, press)
 
-
-def test_a_question_never_comes_up_over_a_line_with_the_focus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_never_comes_up_over_a_line_with_the_focus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers: list[object] = []
     monkeypatch.setattr(question, "READING_TIME", 1000.0)  # however slowly the keys arrive
-
-    async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         await pilot.press("slash", "n")
         run_detached(lambda: answers.append(app.prompts().accept_host_key("grace", "ssh-ed25519", "SHA256:abc")))
         await until(pilot, lambda: kit.shows(app, "^o answer") and kit.shows(app, "grace has a question"))
@@ -93,27 +84,21 @@ def test_a_question_never_comes_up_over_a_line_with_the_focus(tmp_path: Path, mo
         await until(pilot, lambda: answers)
         assert answers == [True]
 
-    kit.play(tmp_path, press)
 
-
-def test_keys_after_one_that_opens_a_screen_go_to_that_screen(tmp_path: Path) -> None:
-    async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
+async def test_keys_after_one_that_opens_a_screen_go_to_that_screen(tmp_path: Path) -> None:
+    async with kit.home(tmp_path, app=DisttuiApp(kit.environ(tmp_path))) as (app, pilot):
         burst(app, "e", "e", "question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         assert [type(one) for one in app.screen_stack[-3:]] == [HomeScreen, ReplayScreen, HelpScreen]
 
-    kit.play(tmp_path, press, app=DisttuiApp(kit.environ(tmp_path)))
 
-
-def test_a_key_whose_widget_closes_does_not_block_others(tmp_path: Path) -> None:
-    async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
+async def test_a_key_whose_widget_closes_does_not_block_others(tmp_path: Path) -> None:
+    async with kit.home(tmp_path) as (app, pilot):
         for _ in range(5):
             burst(app, "question_mark", "escape")
         burst(app, "slash", *"abc")
         await until(pilot, lambda: app.screen.query("#filter") and app.screen.query_one("#filter", Input).value)
         await until(pilot, lambda: app.screen.query_one("#filter", Input).value == "abc")
-
-    kit.play(tmp_path, press)
 
 
 def test_in_a_terminal_one_write_is_enough(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 
 import pytest
@@ -45,12 +44,9 @@ class _Works(App[None]):
 
 
 @pytest.mark.parametrize(("key", "word"), [("c", "calls"), ("r", "refreshes"), ("t", "thread")])
-def test_a_pause_ends_after_what_a_key_has_set_going(key: str, word: str) -> None:
-    async def play() -> None:
-        app = _Works()
-        async with app.run_test(size=(40, 3)) as pilot:
-            await pilot.press(key)
-            await pilot.pause()
-            assert word in screen_text(app)
-
-    asyncio.run(play())
+async def test_a_pause_ends_after_what_a_key_has_set_going(key: str, word: str) -> None:
+    app = _Works()
+    async with app.run_test(size=(40, 3)) as pilot:
+        await pilot.press(key)
+        await pilot.pause()
+        assert word in screen_text(app)

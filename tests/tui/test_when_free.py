@@ -14,11 +14,9 @@ from disttui.tui.router import Router
 from disttui.tui.wizard import WizardScreen
 from tests.tui import top_kit
 from tests.tui.snap import screen_text, until
-from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import facts, record, start, walk, wizard
 
 
-@asynchronous
 async def test_one_key_queues_a_run_until_leased_gpus_are_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = top_kit.lease("bob\x1b[2J", list(range(8)), uid=4242)
     record(monkeypatch, {"gpu1": with_leases(facts("a100x8", leases=[lease]))})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from dataclasses import replace
@@ -27,7 +26,6 @@ from disttui.tui.wizard.hosts import HostTable
 from disttui.tui.wizard.job import Field
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import screen_text, until
-from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import FACTS, HOSTS, facts, record, states, type_text, walk, wizard
 from tests.unit.library_kit import User, bare
 
@@ -35,146 +33,123 @@ TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
 CPUS = {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")}
 
 
-def test_hosts_are_checked_again_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hosts_are_checked_again_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Something was corrected there: nobody has to go back a step for that."""
     hosts: dict[str, HostFacts | HostCheck] = {**HOSTS, "gpu1": HostCheck("gpu1", "failed", error=InputError("broken"))}
     record(monkeypatch, hosts)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, ("gpu2",), 1)
-            opened._change(opened._view.draft.with_hosts(("gpu1", "gpu2")))
-            opened._go(4)
-            await until(pilot, lambda: "broken" in screen_text(pilot.app))
-            assert "✗ 1 host cannot be used; r checks again" in screen_text(pilot.app)
-            hosts["gpu1"] = HOSTS["gpu1"]
-            await pilot.press("r")
-            await until(pilot, lambda: "✓ enter starts" in screen_text(pilot.app))
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, ("gpu2",), 1)
+        opened._change(opened._view.draft.with_hosts(("gpu1", "gpu2")))
+        opened._go(4)
+        await until(pilot, lambda: "broken" in screen_text(pilot.app))
+        assert "✗ 1 host cannot be used; r checks again" in screen_text(pilot.app)
+        hosts["gpu1"] = HOSTS["gpu1"]
+        await pilot.press("r")
+        await until(pilot, lambda: "✓ enter starts" in screen_text(pilot.app))
 
 
-def test_mixed_gpus_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mixed_gpus_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, {"mixed": facts("mixed_gpus"), "cpu": facts("cpu_desk")})
-
-    async def play() -> None:
-        async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
-            await walk(pilot, opened, ["mixed", "cpu"], 2)
-            shown = screen_text(pilot.app)
-            assert "RTX 3090" in shown and "none" in shown and "≠" in shown
-            await pilot.press("enter")
-            await pilot.pause()
-            shown = screen_text(pilot.app)
-            assert "gloo" in shown and "cpu has no GPU" in shown and "will be idle" in shown
-
-    asyncio.run(play())
+    async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
+        await walk(pilot, opened, ["mixed", "cpu"], 2)
+        shown = screen_text(pilot.app)
+        assert "RTX 3090" in shown and "none" in shown and "≠" in shown
+        await pilot.press("enter")
+        await pilot.pause()
+        shown = screen_text(pilot.app)
+        assert "gloo" in shown and "cpu has no GPU" in shown and "will be idle" in shown
 
 
-def test_a_change_shows_its_effect_and_is_kept_between_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_shows_its_effect_and_is_kept_between_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(monkeypatch, CPUS)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(CPUS), 3)
-            before = opened._view.planned
-            assert before is not None
-            await pilot.press("down", "1", "2")
-            await until(pilot, lambda: opened._view.draft.data["hosts"][1] == {"host": "node2", "num_processes": 12})
-            await pilot.pause()
-            cores = before.recommendation.hosts[0].num_processes
-            assert f"= {cores + 12} processes" in screen_text(pilot.app)
-            await pilot.press("left")
-            await until(pilot, lambda: opened._view.draft.data["hosts"][1]["num_processes"] == 11)
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(CPUS), 3)
+        before = opened._view.planned
+        assert before is not None
+        await pilot.press("down", "1", "2")
+        await until(pilot, lambda: opened._view.draft.data["hosts"][1] == {"host": "node2", "num_processes": 12})
+        await pilot.pause()
+        cores = before.recommendation.hosts[0].num_processes
+        assert f"= {cores + 12} processes" in screen_text(pilot.app)
+        await pilot.press("left")
+        await until(pilot, lambda: opened._view.draft.data["hosts"][1]["num_processes"] == 11)
+        await pilot.press("enter")
+        await until(pilot, lambda: opened._at == 3)
+        await pilot.press("down")
+        args = opened.query_one("#field-args")
+        args.focus()
+        await pilot.press("end")
+        await type_text(pilot, " --lr 1")
+        await until(pilot, lambda: opened._view.draft.data["job"]["args"] == ["--steps", "300", "--lr", "1"])
+        for step in (2, 1, 0):
+            await pilot.press("escape")
+            await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
+        assert opened._view.draft.hosts == ["node1", "node2"]
+        for _ in range(4):
             await pilot.press("enter")
-            await until(pilot, lambda: opened._at == 3)
-            await pilot.press("down")
-            args = opened.query_one("#field-args")
-            args.focus()
-            await pilot.press("end")
-            await type_text(pilot, " --lr 1")
-            await until(pilot, lambda: opened._view.draft.data["job"]["args"] == ["--steps", "300", "--lr", "1"])
-            for step in (2, 1, 0):
-                await pilot.press("escape")
-                await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
-            assert opened._view.draft.hosts == ["node1", "node2"]
-            for _ in range(4):
-                await pilot.press("enter")
-                await pilot.pause()
-            await until(pilot, lambda: opened._at == 4)
-            data = parse(opened._view.draft.text, "x").as_written()
-            assert data["hosts"] == ["node1", {"host": "node2", "num_processes": 11}]
-            assert data["job"]["args"][-2:] == ["--lr", "1"]
-
-    asyncio.run(play())
+            await pilot.pause()
+        await until(pilot, lambda: opened._at == 4)
+        data = parse(opened._view.draft.text, "x").as_written()
+        assert data["hosts"] == ["node1", {"host": "node2", "num_processes": 11}]
+        assert data["job"]["args"][-2:] == ["--lr", "1"]
 
 
-def test_the_same_number_for_all_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_same_number_for_all_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(CPUS), 3)
-            await pilot.press("3", "down", "3")
-            await until(pilot, lambda: opened._view.draft.data.get("num_processes") == 3)
-            assert opened._view.draft.data["hosts"] == ["node1", "node2"]
-            await pilot.press("a")
-            await until(
-                pilot,
-                lambda: opened._view.draft.data["hosts"] == ["node1", {"host": "node2", "num_processes": "auto"}],
-            )
-            await pilot.press("up", "a")
-            await until(pilot, lambda: "num_processes" not in opened._view.draft.data)
-            assert opened._view.draft.data["hosts"] == ["node1", "node2"]
-            await pilot.press("tab", "down", "right")
-            await until(pilot, lambda: opened._view.draft.data.get("launch") == {"backend": "nccl"})
-            assert opened._view.planned is not None and opened._view.planned.errors
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(CPUS), 3)
+        await pilot.press("3", "down", "3")
+        await until(pilot, lambda: opened._view.draft.data.get("num_processes") == 3)
+        assert opened._view.draft.data["hosts"] == ["node1", "node2"]
+        await pilot.press("a")
+        await until(
+            pilot,
+            lambda: opened._view.draft.data["hosts"] == ["node1", {"host": "node2", "num_processes": "auto"}],
+        )
+        await pilot.press("up", "a")
+        await until(pilot, lambda: "num_processes" not in opened._view.draft.data)
+        assert opened._view.draft.data["hosts"] == ["node1", "node2"]
+        await pilot.press("tab", "down", "right")
+        await until(pilot, lambda: opened._view.draft.data.get("launch") == {"backend": "nccl"})
+        assert opened._view.planned is not None and opened._view.planned.errors
 
 
-def test_another_kind_of_job_and_back_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_kind_of_job_and_back_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(CPUS), 4)
-            await pilot.press("right", "tab")
-            await type_text(pilot, "train.py")
-            await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
-            assert opened._view.draft.data["name"] == "train-2node"
-            await pilot.press("enter")
-            await until(pilot, lambda: opened._at == 4)
-            await pilot.press("escape", "left")
-            await until(pilot, lambda: opened._view.draft.data["job"].get("args") == ["--steps", "300"])
-            await pilot.press("right")
-            await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(CPUS), 4)
+        await pilot.press("right", "tab")
+        await type_text(pilot, "train.py")
+        await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
+        assert opened._view.draft.data["name"] == "train-2node"
+        await pilot.press("enter")
+        await until(pilot, lambda: opened._at == 4)
+        await pilot.press("escape", "left")
+        await until(pilot, lambda: opened._view.draft.data["job"].get("args") == ["--steps", "300"])
+        await pilot.press("right")
+        await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
 
 
-def test_what_cannot_be_read_keeps_one_at_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_read_keeps_one_at_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(CPUS), 4)
-            field = opened.query_one("#field-args")
-            field.focus()
-            field.value = "--steps 'x"  # type: ignore[attr-defined]
-            await pilot.pause()
-            assert "no closing quotation" in screen_text(pilot.app)
-            await pilot.press("enter")
-            await pilot.pause()
-            assert opened._at == 3
-            field.value = "--steps 3"  # type: ignore[attr-defined]
-            await pilot.pause()
-            await pilot.press("enter")
-            await until(pilot, lambda: opened._at == 4)
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(CPUS), 4)
+        field = opened.query_one("#field-args")
+        field.focus()
+        field.value = "--steps 'x"  # type: ignore[attr-defined]
+        await pilot.pause()
+        assert "no closing quotation" in screen_text(pilot.app)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert opened._at == 3
+        field.value = "--steps 3"  # type: ignore[attr-defined]
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(pilot, lambda: opened._at == 4)
 
 
-@asynchronous
 async def test_leaving_with_something_unsaved_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
     async with wizard(tmp_path) as (pilot, opened):
@@ -187,76 +162,64 @@ async def test_leaving_with_something_unsaved_is_asked(tmp_path: Path, monkeypat
             assert isinstance(pilot.app.screen, HomeScreen) == (answer == "y")
 
 
-def test_saving_writes_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_saving_writes_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(CPUS), 5)
-            await pilot.press("s")
-            await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
-            await pilot.press("enter")
-            path = tmp_path / "config" / "disttui" / "profiles" / "bytegpt-2node.yaml"
-            await until(pilot, path.exists)
-            await until(pilot, lambda: opened._view.draft.path == path)
-            assert path.read_text() == opened._view.draft.text
-            assert [host.name for host in load(path).hosts] == ["node1", "node2"]
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(CPUS), 5)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
+        await pilot.press("enter")
+        path = tmp_path / "config" / "disttui" / "profiles" / "bytegpt-2node.yaml"
+        await until(pilot, path.exists)
+        await until(pilot, lambda: opened._view.draft.path == path)
+        assert path.read_text() == opened._view.draft.text
+        assert [host.name for host in load(path).hosts] == ["node1", "node2"]
 
 
-def test_editing_keeps_comments_and_shows_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_editing_keeps_comments_and_shows_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
     path = tmp_path / "mine.yaml"
     text = (
         "disttui: 1\nhosts: [node1, node2]   # ours\n\n# how many\nnum_processes: 2   # each\njob: {builtin: bytegpt}\n"
     )
     path.write_text(text)
-
-    async def play() -> None:
-        async with wizard(tmp_path, profile=path) as (pilot, opened):
-            await until(pilot, lambda: opened._at == 4)
-            await pilot.press("escape", "escape")
-            await until(pilot, lambda: opened._at == 2)
-            await pilot.press("3", "down", "3", "enter", "enter")
-            await until(pilot, lambda: opened._at == 4)
-            await pilot.press("2")
-            await pilot.pause()
-            shown = screen_text(pilot.app)
-            assert "-num_processes: 2   # each" in shown and "+num_processes: 3   # each" in shown
-            await pilot.press("s")
-            await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
-            await pilot.press("enter")
-            await until(pilot, lambda: path.read_text() != text)
-            assert path.read_text() == text.replace("num_processes: 2", "num_processes: 3")
-
-    asyncio.run(play())
+    async with wizard(tmp_path, profile=path) as (pilot, opened):
+        await until(pilot, lambda: opened._at == 4)
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: opened._at == 2)
+        await pilot.press("3", "down", "3", "enter", "enter")
+        await until(pilot, lambda: opened._at == 4)
+        await pilot.press("2")
+        await pilot.pause()
+        shown = screen_text(pilot.app)
+        assert "-num_processes: 2   # each" in shown and "+num_processes: 3   # each" in shown
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: path.read_text() != text)
+        assert path.read_text() == text.replace("num_processes: 2", "num_processes: 3")
 
 
 @pytest.mark.git
-def test_saving_to_a_shared_library_commits_and_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_saving_to_a_shared_library_commits_and_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
     text = "disttui: 1\nhosts: [node1, node2]\nnum_processes: 2   # each\njob: {builtin: bytegpt}\n"
     alice = User("alice", tmp_path, bare(tmp_path / "hub.git"))
     alice.sync()
     path = alice.save("two", text).path
     read_profile(str(path), environ=alice.environ).agree(alice.environ)
-
-    async def play() -> None:
-        async with wizard(tmp_path, profile=path, more=alice.environ) as (pilot, opened):
-            await until(pilot, lambda: opened._at == 4)
-            alice.edit("two", "[node1", "[node1, node3")
-            await pilot.press("escape", "escape")
-            await until(pilot, lambda: opened._at == 2)
-            await pilot.press("3", "down", "3", "enter", "enter")
-            await until(pilot, lambda: opened._at == 4)
-            await pilot.press("s")
-            await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
-            await pilot.press("enter")
-            await until(pilot, lambda: "num_processes: 3" in path.read_text())
-
-    asyncio.run(play())
+    async with wizard(tmp_path, profile=path, more=alice.environ) as (pilot, opened):
+        await until(pilot, lambda: opened._at == 4)
+        alice.edit("two", "[node1", "[node1, node3")
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: opened._at == 2)
+        await pilot.press("3", "down", "3", "enter", "enter")
+        await until(pilot, lambda: opened._at == 4)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: "num_processes: 3" in path.read_text())
     assert path.read_text() == text.replace("num_processes: 2", "num_processes: 3").replace("[node1", "[node1, node3")
     assert alice.git("log", "-1", "--format=%s").strip() == "two: num_processes"
 
@@ -276,7 +239,7 @@ def test_another_launcher_drops_values_of_accelerate_only() -> None:
     assert with_choice(draft, "backend", "gloo").data["precision"] == "bf16"
 
 
-def test_editing_an_accelerate_job_keeps_parallel_and_precision(
+async def test_editing_an_accelerate_job_keeps_parallel_and_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, TWO)
@@ -286,28 +249,24 @@ def test_editing_an_accelerate_job_keeps_parallel_and_precision(
     builtin = Draft({**parse(path.read_text(), path).as_written(), "job": {"builtin": "bytegpt"}})
     piped = builtin.put(("parallel", "pp"), 2)
     assert not piped.problems and not piped.with_job("script", "train.py").problems
-
-    async def play() -> None:
-        async with wizard(tmp_path, profile=path) as (pilot, opened):
-            await until(pilot, lambda: opened._at == 4)
-            await pilot.press("escape")
-            await until(pilot, lambda: opened._at == 3)
-            opened.query_one("#field-script").focus()
-            await pilot.press("home")
-            await type_text(pilot, "my")
-            await until(pilot, lambda: opened._view.draft.data["job"]["script"] == "mytrain.py")
-            kept = opened._view.draft.data
-            assert (kept["parallel"], kept["precision"]) == ({"strategy": "fsdp"}, "bf16")
-            shown = screen_text(pilot.app)
-            assert re.search(r"strategy +◂ fsdp|strategy .*fsdp", shown) and re.search("precision .*bf16", shown), shown
-
-    asyncio.run(play())
+    async with wizard(tmp_path, profile=path) as (pilot, opened):
+        await until(pilot, lambda: opened._at == 4)
+        await pilot.press("escape")
+        await until(pilot, lambda: opened._at == 3)
+        opened.query_one("#field-script").focus()
+        await pilot.press("home")
+        await type_text(pilot, "my")
+        await until(pilot, lambda: opened._view.draft.data["job"]["script"] == "mytrain.py")
+        kept = opened._view.draft.data
+        assert (kept["parallel"], kept["precision"]) == ({"strategy": "fsdp"}, "bf16")
+        shown = screen_text(pilot.app)
+        assert re.search(r"strategy +◂ fsdp|strategy .*fsdp", shown) and re.search("precision .*bf16", shown), shown
 
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08[bold red]x[/]\u202eevil\x00"
 
 
-def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = facts("mixed_gpus")
     gpus = tuple(
         replace(gpu, name=EVIL, processes=tuple(replace(one, user=EVIL, command=EVIL) for one in gpu.processes))
@@ -329,70 +288,60 @@ def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pytest.Mon
             found = re.findall("[\x00-\x1f\x7f-\x9f\u202e]", strip.text)
             assert not found, (strip.text, found)
 
-    async def play() -> None:
-        async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
-            opened.query_one("#names").focus()
-            await type_text(pilot, "a b c")
-            await pilot.press("enter", "down", "down", "down", "down")
-            for _ in range(3):
-                await pilot.press("up")
-                await pilot.pause()
-                harmless(pilot.app)
-            opened._go(1)
-            await pilot.pause()
-            await pilot.press("down", "down")
+    async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
+        opened.query_one("#names").focus()
+        await type_text(pilot, "a b c")
+        await pilot.press("enter", "down", "down", "down", "down")
+        for _ in range(3):
+            await pilot.press("up")
             await pilot.pause()
             harmless(pilot.app)
-            await pilot.press("x")
-            await until(pilot, lambda: opened._view.draft.hosts == ["a", "b"])
-            for step in (1, 2, 3, 4):
-                opened._go(step)
-                await pilot.pause()
-                harmless(pilot.app)
-                assert "owned" not in screen_text(pilot.app)
-            for key in ("2", "3"):
-                await pilot.press(key)
-                await pilot.pause()
-                harmless(pilot.app)
+        opened._go(1)
+        await pilot.pause()
+        await pilot.press("down", "down")
+        await pilot.pause()
+        harmless(pilot.app)
+        await pilot.press("x")
+        await until(pilot, lambda: opened._view.draft.hosts == ["a", "b"])
+        for step in (1, 2, 3, 4):
+            opened._go(step)
+            await pilot.pause()
+            harmless(pilot.app)
+            assert "owned" not in screen_text(pilot.app)
+        for key in ("2", "3"):
+            await pilot.press(key)
+            await pilot.pause()
+            harmless(pilot.app)
 
-    asyncio.run(play())
 
-
-def test_no_torch_on_a_host_and_nccl_without_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_torch_on_a_host_and_nccl_without_gpus_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bare = [{**one, "torch": None, "cuda": None, "nccl": None} for one in _interpreters("cpu_desk")]
     record(monkeypatch, {"ok": facts("cpu_desk"), "bare": facts("cpu_desk", boot_id="other", interpreters=bare)})
-
-    async def play() -> None:
-        async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
-            await walk(pilot, opened, ["ok", "bare"], 1)
-            await until(pilot, lambda: re.search(r"\[x\] +bare +✗ unusable .* no torch in", screen_text(pilot.app)))
-            assert re.search(r"\[x\] +ok +✓ ready", screen_text(pilot.app))
-            await pilot.press("enter")
-            await until(pilot, lambda: opened._at == 1)
-            shown = screen_text(pilot.app)
-            assert re.search(r"✓ +ok ", shown) and re.search(r"✗ +bare .* none ", shown), shown
-            await pilot.press("down")
-            await until(pilot, lambda: "✗ no torch in" in screen_text(pilot.app))
-
-    asyncio.run(play())
+    async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
+        await walk(pilot, opened, ["ok", "bare"], 1)
+        await until(pilot, lambda: re.search(r"\[x\] +bare +✗ unusable .* no torch in", screen_text(pilot.app)))
+        assert re.search(r"\[x\] +ok +✓ ready", screen_text(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: opened._at == 1)
+        shown = screen_text(pilot.app)
+        assert re.search(r"✓ +ok ", shown) and re.search(r"✗ +bare .* none ", shown), shown
+        await pilot.press("down")
+        await until(pilot, lambda: "✗ no torch in" in screen_text(pilot.app))
 
     record(monkeypatch, CPUS)
-
-    async def choose() -> None:
-        async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
-            await walk(pilot, opened, list(CPUS), 3)
-            opened.query_one("#whole-run").focus()
-            await pilot.press("j", "right")
-            await until(pilot, lambda: re.search(r"backend +✗ nccl", screen_text(pilot.app)))
-            assert "✗ node1: backend nccl, but no GPU found" in screen_text(pilot.app)
-            await pilot.press("j", "j", "j", "j", "right", "right")
-            await until(pilot, lambda: re.search("launcher +accelerate-launch", screen_text(pilot.app)))
-            assert opened._view.draft.data["launch"]["launcher"] == "accelerate-launch"
-
-    asyncio.run(choose())
+    async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
+        await walk(pilot, opened, list(CPUS), 3)
+        opened.query_one("#whole-run").focus()
+        await pilot.press("j", "right")
+        await until(pilot, lambda: re.search(r"backend +✗ nccl", screen_text(pilot.app)))
+        assert "✗ node1: backend nccl, but no GPU found" in screen_text(pilot.app)
+        await pilot.press("j", "j", "j", "j", "right", "right")
+        await until(pilot, lambda: re.search("launcher +accelerate-launch", screen_text(pilot.app)))
+        assert opened._view.draft.data["launch"]["launcher"] == "accelerate-launch"
 
 
-@asynchronous
 async def test_footer_follows_whether_the_run_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, HOSTS)
     async with wizard(tmp_path) as (pilot, opened):
@@ -403,7 +352,6 @@ async def test_footer_follows_whether_the_run_can_start(tmp_path: Path, monkeypa
         await until(pilot, lambda: "enter launch" in screen_text(pilot.app))
 
 
-@asynchronous
 async def test_an_undecided_plan_says_why_and_offers_no_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -420,7 +368,6 @@ async def test_an_undecided_plan_says_why_and_offers_no_changes(
         assert "← less" not in screen_text(pilot.app) and "edit host" not in screen_text(pilot.app)
 
 
-@asynchronous
 async def test_a_host_that_fails_after_planning_cannot_be_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,82 +394,67 @@ def _crowd() -> dict[str, Any]:
     return {"ok": facts("cpu_desk"), **{name: HostCheck(name, "failed", error=why) for name, why in refused.items()}}
 
 
-def test_three_pasted_lines_add_three_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_three_pasted_lines_add_three_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = _crowd()
     record(monkeypatch, hosts)
     monkeypatch.setattr(hosts_screen, "find_all", lambda *_: [typed_hosts("local n7 n8")])
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await until(pilot, lambda: "n8" in screen_text(pilot.app))
-            assert opened.focused is opened.query_one("#names")
-            pilot.app.post_message(events.Paste("ok\nn1\nn2\n"))
-            await until(pilot, lambda: "enter adds ok, n1, n2" in screen_text(pilot.app))
-            await pilot.press("enter")
-            await until(pilot, lambda: opened._view.draft.hosts == ["ok", "n1", "n2"])
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await until(pilot, lambda: "n8" in screen_text(pilot.app))
+        assert opened.focused is opened.query_one("#names")
+        pilot.app.post_message(events.Paste("ok\nn1\nn2\n"))
+        await until(pilot, lambda: "enter adds ok, n1, n2" in screen_text(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: opened._view.draft.hosts == ["ok", "n1", "n2"])
 
 
-def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     error = HostError("node2", "no port of the loopback is free", "End what uses them.")
     ready = HostCheck("node1", "ready", facts("a100x8"))
     record(monkeypatch, {"node1": ready, "node2": HostCheck("node2", "failed", error=error)})
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, ["sandbox"], 1)
-            await until(pilot, lambda: "tab r retries" in screen_text(pilot.app))
-            assert screen_text(pilot.app).count("no port of the loopback is free") == 2, "in the list and in the notes"
-            await pilot.press("tab", "G")
-            await until(pilot, lambda: "\n r retries" in screen_text(pilot.app))
-            assert "✗ node2: no port of the loopback is free" in screen_text(pilot.app)
-            assert "→ End what uses them." in screen_text(pilot.app)
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, ["sandbox"], 1)
+        await until(pilot, lambda: "tab r retries" in screen_text(pilot.app))
+        assert screen_text(pilot.app).count("no port of the loopback is free") == 2, "in the list and in the notes"
+        await pilot.press("tab", "G")
+        await until(pilot, lambda: "\n r retries" in screen_text(pilot.app))
+        assert "✗ node2: no port of the loopback is free" in screen_text(pilot.app)
+        assert "→ End what uses them." in screen_text(pilot.app)
 
 
-def test_unusable_hosts_are_folded_and_removed_by_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unusable_hosts_are_folded_and_removed_by_one_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hosts = _crowd()
     record(monkeypatch, hosts)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(hosts), 1)
-            await until(pilot, lambda: " (9 hosts): n0, n1, n2, n3, n4, n5 and 3 more" in screen_text(pilot.app))
-            assert "tab X removes 9 unusable" in screen_text(pilot.app)
-            await pilot.press("tab", "X")
-            await until(pilot, lambda: opened._view.draft.hosts == ["ok"])
-            assert "1 host ticked, 1 ready" in screen_text(pilot.app)
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(hosts), 1)
+        await until(pilot, lambda: " (9 hosts): n0, n1, n2, n3, n4, n5 and 3 more" in screen_text(pilot.app))
+        assert "tab X removes 9 unusable" in screen_text(pilot.app)
+        await pilot.press("tab", "X")
+        await until(pilot, lambda: opened._view.draft.hosts == ["ok"])
+        assert "1 host ticked, 1 ready" in screen_text(pilot.app)
 
 
-def test_if_all_hosts_fail_each_keeps_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_if_all_hosts_fail_each_keeps_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     down = {name: HostCheck(name, "failed", error=HostError(name, f"{name} is off")) for name in ("one", "two")}
     record(monkeypatch, down)
-
-    async def play() -> None:
-        async with wizard(tmp_path, size=(100, 30)) as (pilot, opened):
-            await walk(pilot, opened, list(down), 1)
-            await until(pilot, lambda: "2 hosts ticked, 0 ready" in screen_text(pilot.app))
-            assert "unusable" not in screen_text(pilot.app)
-            await pilot.press("down", "x", "down", "x")
-            await until(pilot, lambda: opened.query_one(HostTable).key == "two")
-            await pilot.pause()
-            assert "unusable" not in screen_text(pilot.app)
-            assert states(opened) == {"one": "failed", "two": "failed"}, (
-                "they are not pending: there is nothing to cancel"
-            )
-            assert screen_text(pilot.app).count("r retries") == 1
-            await pilot.press("space", "up", "space")
-            await until(pilot, lambda: not opened._view.draft.hosts)
-            assert "Tick hosts with space." in screen_text(pilot.app), "the cursor is in the list already"
-
-    asyncio.run(play())
+    async with wizard(tmp_path, size=(100, 30)) as (pilot, opened):
+        await walk(pilot, opened, list(down), 1)
+        await until(pilot, lambda: "2 hosts ticked, 0 ready" in screen_text(pilot.app))
+        assert "unusable" not in screen_text(pilot.app)
+        await pilot.press("down", "x", "down", "x")
+        await until(pilot, lambda: opened.query_one(HostTable).key == "two")
+        await pilot.pause()
+        assert "unusable" not in screen_text(pilot.app)
+        assert states(opened) == {"one": "failed", "two": "failed"}, "they are not pending: there is nothing to cancel"
+        assert screen_text(pilot.app).count("r retries") == 1
+        await pilot.press("space", "up", "space")
+        await until(pilot, lambda: not opened._view.draft.hosts)
+        assert "Tick hosts with space." in screen_text(pilot.app), "the cursor is in the list already"
 
 
-@asynchronous
 async def test_a_wrong_path_stays_in_its_line_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, CPUS)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -547,22 +479,19 @@ async def test_a_wrong_path_stays_in_its_line_with_its_error(tmp_path: Path, mon
             await until(pilot, lambda: "✗" not in screen_text(pilot.app))
 
 
-def test_what_an_empty_line_offers_is_not_taken_for_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_an_empty_line_offers_is_not_taken_for_a_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(monkeypatch, CPUS)
-
-    async def play() -> None:
-        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-            await walk(pilot, opened, list(CPUS), 4)
-            lines = [line for line in opened.query(Field) if line.placeholder]
-            assert len(lines) >= 9
-            assert all(line.placeholder.startswith(("e.g. ", "when empty: ")) for line in lines)
-            assert lines[0].get_component_rich_style("input--placeholder").italic
-            assert "folder       when empty: ~" in screen_text(pilot.app).replace("   when", " when")
-
-    asyncio.run(play())
+    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+        await walk(pilot, opened, list(CPUS), 4)
+        lines = [line for line in opened.query(Field) if line.placeholder]
+        assert len(lines) >= 9
+        assert all(line.placeholder.startswith(("e.g. ", "when empty: ")) for line in lines)
+        assert lines[0].get_component_rich_style("input--placeholder").italic
+        assert "folder       when empty: ~" in screen_text(pilot.app).replace("   when", " when")
 
 
-@asynchronous
 async def test_an_example_is_opened_without_its_placeholder_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -38,110 +37,94 @@ def said(opened: WizardScreen, host: int) -> Mapping[str, Any]:
     return opened._view.draft.said(host)
 
 
-def test_gpus_are_chosen_and_the_effect_is_shown_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gpus_are_chosen_and_the_effect_is_shown_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, TWO)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(TWO), 3)
-            await edit(pilot, opened, 1)
-            assert "gpu1 8 + gpu2 2 = 10 processes" in screen_text(pilot.app)
-            choose(pilot, "gpu-0")
-            await pilot.press("space")
-            await until(pilot, lambda: said(opened, 1) == {"host": "gpu2", "gpus": [1]})
-            await until(pilot, lambda: "gpu1 8 + gpu2 1 = 9 processes" in screen_text(pilot.app))
-            choose(pilot, "gpu-2")
-            await pilot.press("space")
-            await until(pilot, lambda: said(opened, 1)["gpus"] == [1, 2])
-            await pilot.press("a")
-            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
-            await until(pilot, lambda: "= 10 processes" in screen_text(pilot.app))
-            await pilot.press("escape")
-            await until(pilot, lambda: pilot.app.screen is opened)
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(TWO), 3)
+        await edit(pilot, opened, 1)
+        assert "gpu1 8 + gpu2 2 = 10 processes" in screen_text(pilot.app)
+        choose(pilot, "gpu-0")
+        await pilot.press("space")
+        await until(pilot, lambda: said(opened, 1) == {"host": "gpu2", "gpus": [1]})
+        await until(pilot, lambda: "gpu1 8 + gpu2 1 = 9 processes" in screen_text(pilot.app))
+        choose(pilot, "gpu-2")
+        await pilot.press("space")
+        await until(pilot, lambda: said(opened, 1)["gpus"] == [1, 2])
+        await pilot.press("a")
+        await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+        await until(pilot, lambda: "= 10 processes" in screen_text(pilot.app))
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is opened)
 
 
-def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, {"six": facts("a100x6_busy"), "gpu1": facts("a100x8")})
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, ["six", "gpu1"], 3)
-            assert opened._view.planned is not None
-            free = list(opened._view.planned.plan.hosts[0].gpus or ())
-            busy = next(gpu.index for gpu in facts("a100x6_busy").gpus if gpu.index not in free)
-            await edit(pilot, opened, 0)
-            assert "held by" in screen_text(pilot.app)
-            choose(pilot, f"gpu-{busy}")
-            await pilot.press("space")
-            await until(pilot, lambda: said(opened, 0)["gpus"] == sorted([*free, busy]))
-            planned = opened._view.planned
-            assert f"GPU {busy}" in " ".join(one.what for one in planned.findings if one.host == "six")
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, ["six", "gpu1"], 3)
+        assert opened._view.planned is not None
+        free = list(opened._view.planned.plan.hosts[0].gpus or ())
+        busy = next(gpu.index for gpu in facts("a100x6_busy").gpus if gpu.index not in free)
+        await edit(pilot, opened, 0)
+        assert "held by" in screen_text(pilot.app)
+        choose(pilot, f"gpu-{busy}")
+        await pilot.press("space")
+        await until(pilot, lambda: said(opened, 0)["gpus"] == sorted([*free, busy]))
+        planned = opened._view.planned
+        assert f"GPU {busy}" in " ".join(one.what for one in planned.findings if one.host == "six")
 
 
-def test_the_number_of_processes_is_typed_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_processes_is_typed_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, TWO)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(TWO), 3)
-            await edit(pilot, opened, 0)
-            await pilot.press("1", "6")
-            await until(pilot, lambda: said(opened, 0).get("num_processes") == 16)
-            await pilot.press("left")
-            await until(pilot, lambda: said(opened, 0).get("num_processes") == 15)
-            await pilot.press("a")
-            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(TWO), 3)
+        await edit(pilot, opened, 0)
+        await pilot.press("1", "6")
+        await until(pilot, lambda: said(opened, 0).get("num_processes") == 16)
+        await pilot.press("left")
+        await until(pilot, lambda: said(opened, 0).get("num_processes") == 15)
+        await pilot.press("a")
+        await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
 
 
-def test_a_number_that_stands_once_for_all_hosts_is_yours_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_number_that_stands_once_for_all_hosts_is_yours_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(monkeypatch, TWO)
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, ["gpu2"], 3)
+        await edit(pilot, opened, 0)
 
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, ["gpu2"], 3)
-            await edit(pilot, opened, 0)
+        def mark() -> str:
+            (found,) = re.findall(r"› processes +\d+ +(\w+)", screen_text(pilot.app))
+            return str(found)
 
-            def mark() -> str:
-                (found,) = re.findall(r"› processes +\d+ +(\w+)", screen_text(pilot.app))
-                return str(found)
+        assert mark() == "auto"
+        await pilot.press("right")
+        await until(pilot, lambda: "num_processes" in opened._view.draft.data)
+        await until(pilot, lambda: mark() == "yours")
+        await pilot.press("a")
+        await until(pilot, lambda: mark() == "auto")
 
-            assert mark() == "auto"
+
+async def test_each_of_several_values_of_a_host_is_given_back_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, TWO)
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(TWO), 3)
+        await edit(pilot, opened, 0)
+        for row in ("num_processes", "python"):
+            choose(pilot, row)
             await pilot.press("right")
-            await until(pilot, lambda: "num_processes" in opened._view.draft.data)
-            await until(pilot, lambda: mark() == "yours")
-            await pilot.press("a")
-            await until(pilot, lambda: mark() == "auto")
-
-    asyncio.run(play())
-
-
-def test_each_of_several_values_of_a_host_is_given_back_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, TWO)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(TWO), 3)
-            await edit(pilot, opened, 0)
-            for row in ("num_processes", "python"):
-                choose(pilot, row)
-                await pilot.press("right")
-                await until(pilot, lambda row=row: row in said(opened, 0))  # type: ignore[misc]
-            await pilot.press("a")
-            await until(pilot, lambda: said(opened, 0).keys() == {"host", "num_processes"})
-            choose(pilot, "num_processes")
-            await pilot.press("a")
-            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
-
-    asyncio.run(play())
+            await until(pilot, lambda row=row: row in said(opened, 0))  # type: ignore[misc]
+        await pilot.press("a")
+        await until(pilot, lambda: said(opened, 0).keys() == {"host", "num_processes"})
+        choose(pilot, "num_processes")
+        await pilot.press("a")
+        await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
 
 
-def test_what_the_probe_found_is_offered_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_probe_found_is_offered_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, TWO)
     up = [nic for nic in TWO["gpu1"].nics if nic.up]
     found = {
@@ -149,32 +132,28 @@ def test_what_the_probe_found_is_offered_in_turn(tmp_path: Path, monkeypatch: py
         "address": [where for nic in up if not nic.loopback for where in nic.addresses],
         "python": [each.path for each in TWO["gpu1"].interpreters],
     }
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(TWO), 3)
+        await edit(pilot, opened, 0)
+        for row, values in found.items():
+            offered = list(dict.fromkeys(values))
 
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(TWO), 3)
-            await edit(pilot, opened, 0)
-            for row, values in found.items():
-                offered = list(dict.fromkeys(values))
+            def is_said(value: str | None, row: str = row) -> bool:
+                return said(opened, 0).get(row) == value
 
-                def is_said(value: str | None, row: str = row) -> bool:
-                    return said(opened, 0).get(row) == value
-
-                choose(pilot, row)
-                for value in offered:
-                    await pilot.press("right")
-                    await until(pilot, partial(is_said, value))
-                    assert opened._view.planned is not None, opened._view.draft.problems
-                await pilot.pause()
-                assert "yours" in screen_text(pilot.app)
+            choose(pilot, row)
+            for value in offered:
                 await pilot.press("right")
-                await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
-                await pilot.press("left")
-                await until(pilot, partial(is_said, offered[-1]))
-                await pilot.press("a")
-                await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
-
-    asyncio.run(play())
+                await until(pilot, partial(is_said, value))
+                assert opened._view.planned is not None, opened._view.draft.problems
+            await pilot.pause()
+            assert "yours" in screen_text(pilot.app)
+            await pilot.press("right")
+            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+            await pilot.press("left")
+            await until(pilot, partial(is_said, offered[-1]))
+            await pilot.press("a")
+            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
 
 
 TEXT = """\
@@ -191,33 +170,29 @@ job: {builtin: bytegpt}   # for now
 """
 
 
-def test_comments_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_comments_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, TWO)
     path = tmp_path / "mine.yaml"
     path.write_text(TEXT)
-
-    async def play() -> None:
-        async with wizard(tmp_path, profile=path) as (pilot, opened):
-            await until(pilot, lambda: opened._at == 4)
-            await pilot.press("escape", "escape")
-            await until(pilot, lambda: opened._at == 2)
-            await edit(pilot, opened, 0)
-            choose(pilot, "gpu-1")
-            await pilot.press("space")
-            await until(pilot, lambda: said(opened, 0)["gpus"] == [0])
-            await pilot.press("escape")
-            await edit(pilot, opened, 1)
-            choose(pilot, "gpu-0")
-            await pilot.press("space")
-            await until(pilot, lambda: said(opened, 1).get("gpus") == [1])
-            await pilot.press("escape", "enter", "enter")
-            await until(pilot, lambda: opened._at == 4)
-            await pilot.press("s")
-            await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
-            await pilot.press("enter")
-            await until(pilot, lambda: path.read_text() != TEXT)
-
-    asyncio.run(play())
+    async with wizard(tmp_path, profile=path) as (pilot, opened):
+        await until(pilot, lambda: opened._at == 4)
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: opened._at == 2)
+        await edit(pilot, opened, 0)
+        choose(pilot, "gpu-1")
+        await pilot.press("space")
+        await until(pilot, lambda: said(opened, 0)["gpus"] == [0])
+        await pilot.press("escape")
+        await edit(pilot, opened, 1)
+        choose(pilot, "gpu-0")
+        await pilot.press("space")
+        await until(pilot, lambda: said(opened, 1).get("gpus") == [1])
+        await pilot.press("escape", "enter", "enter")
+        await until(pilot, lambda: opened._at == 4)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: path.read_text() != TEXT)
     after = path.read_text()
     comments = [line.partition("#")[2] for line in TEXT.splitlines() if "#" in line]
     assert [line.partition("#")[2] for line in after.splitlines() if "#" in line] == comments, after
@@ -225,24 +200,20 @@ def test_comments_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [host.gpus for host in hosts] == [(0,), (1,)] and hosts[0].env == {"NCCL_DEBUG": "WARN"}
 
 
-def test_a_python_path_can_be_typed_and_is_validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_python_path_can_be_typed_and_is_validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch, TWO)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, list(TWO), 3)
-            await edit(pilot, opened, 0)
-            choose(pilot, "python")
-            await until(pilot, lambda: "enter types a path" in screen_text(pilot.app))
-            await pilot.press("enter", "ctrl+u", *"/opt/q/python", "enter")
-            await until(pilot, lambda: said(opened, 0).get("python") == "/opt/q/python")
-            assert isinstance(pilot.app.screen, HostForm)
-            await pilot.press("enter", "ctrl+u", *"relative/python", "enter")
-            await until(pilot, lambda: "✗" in screen_text(pilot.app))
-            assert said(opened, 0).get("python") == "/opt/q/python"
-            await pilot.press("escape")
-            await until(pilot, lambda: isinstance(pilot.app.focused, FormTable))
-            await pilot.press("escape")
-            await until(pilot, lambda: pilot.app.screen is opened)
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, list(TWO), 3)
+        await edit(pilot, opened, 0)
+        choose(pilot, "python")
+        await until(pilot, lambda: "enter types a path" in screen_text(pilot.app))
+        await pilot.press("enter", "ctrl+u", *"/opt/q/python", "enter")
+        await until(pilot, lambda: said(opened, 0).get("python") == "/opt/q/python")
+        assert isinstance(pilot.app.screen, HostForm)
+        await pilot.press("enter", "ctrl+u", *"relative/python", "enter")
+        await until(pilot, lambda: "✗" in screen_text(pilot.app))
+        assert said(opened, 0).get("python") == "/opt/q/python"
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.focused, FormTable))
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is opened)

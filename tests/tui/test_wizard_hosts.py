@@ -47,52 +47,44 @@ def fresh_keys(cluster: Cluster, folder: Path, trusted: str = "") -> tuple[str, 
 
 
 @pytest.mark.parametrize("accept", [True, False])
-def test_an_unknown_key_is_shown_and_accepted_or_refused(
+async def test_an_unknown_key_is_shown_and_accepted_or_refused(
     cluster: Callable[..., Cluster], tmp_path: Path, accept: bool
 ) -> None:
     hosts = cluster(1)
     config, known = fresh_keys(hosts, tmp_path)
-
-    async def play() -> None:
-        async with wizard(tmp_path, config) as (pilot, opened):
-            await walk(pilot, opened, ["node1"], 1)
-            await until(pilot, lambda: "^o answer" in screen_text(pilot.app).splitlines()[-1])
-            await type_text(pilot, "yes")
-            assert opened.query_one("#names", Input).value == "yes", "the line keeps the focus"
-            await pilot.press("escape")
-            await called(pilot, TrustScreen)
-            assert "SHA256:" in screen_text(pilot.app) and "node1" in screen_text(pilot.app)
-            await type_text(pilot, "yyy")
-            assert isinstance(pilot.app.screen, TrustScreen), "no letter is an answer"
-            await pilot.press("ctrl+t" if accept else "escape")
-            await until(pilot, lambda: states(opened)["node1"] == ("ready" if accept else "failed"))
-            assert ("ed25519" in known.read_text()) == accept
-            if not accept:
-                await until(pilot, lambda: "host key is unknown" in screen_text(pilot.app))
-
-    asyncio.run(play())
+    async with wizard(tmp_path, config) as (pilot, opened):
+        await walk(pilot, opened, ["node1"], 1)
+        await until(pilot, lambda: "^o answer" in screen_text(pilot.app).splitlines()[-1])
+        await type_text(pilot, "yes")
+        assert opened.query_one("#names", Input).value == "yes", "the line keeps the focus"
+        await pilot.press("escape")
+        await called(pilot, TrustScreen)
+        assert "SHA256:" in screen_text(pilot.app) and "node1" in screen_text(pilot.app)
+        await type_text(pilot, "yyy")
+        assert isinstance(pilot.app.screen, TrustScreen), "no letter is an answer"
+        await pilot.press("ctrl+t" if accept else "escape")
+        await until(pilot, lambda: states(opened)["node1"] == ("ready" if accept else "failed"))
+        assert ("ed25519" in known.read_text()) == accept
+        if not accept:
+            await until(pilot, lambda: "host key is unknown" in screen_text(pilot.app))
 
 
-def test_a_changed_key_is_a_red_stop(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+async def test_a_changed_key_is_a_red_stop(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     hosts = cluster(1)
     other = public(new_key(tmp_path / "other")).decode()
     config, known = fresh_keys(hosts, tmp_path, f"{hosts[0].address},node1 {other}")
     before = known.read_text()
-
-    async def play() -> None:
-        async with wizard(tmp_path, config) as (pilot, opened):
-            await walk(pilot, opened, ["node1"], 1)
-            await until(pilot, lambda: states(opened)["node1"] == "failed")
-            await pilot.press("enter")
-            await until(pilot, lambda: opened._at == 1)
-            await pilot.press("enter")
-            await pilot.pause(0.2)
-            assert opened._at == 1, "the wizard stays there"
-            shown = screen_text(pilot.app)
-            assert "host key has changed" in shown and re.search("✗ +node1 +failed", shown)
-            assert known.read_text() == before
-
-    asyncio.run(play())
+    async with wizard(tmp_path, config) as (pilot, opened):
+        await walk(pilot, opened, ["node1"], 1)
+        await until(pilot, lambda: states(opened)["node1"] == "failed")
+        await pilot.press("enter")
+        await until(pilot, lambda: opened._at == 1)
+        await pilot.press("enter")
+        await pilot.pause(0.2)
+        assert opened._at == 1, "the wizard stays there"
+        shown = screen_text(pilot.app)
+        assert "host key has changed" in shown and re.search("✗ +node1 +failed", shown)
+        assert known.read_text() == before
 
 
 class Wants(LoginSession):
@@ -127,36 +119,30 @@ def guarded(tmp_path: Path) -> Iterator[str]:
     place.close()
 
 
-def test_a_password_is_asked_for_until_it_is_right(guarded: str, tmp_path: Path) -> None:
-    async def play() -> None:
-        async with wizard(tmp_path, guarded) as (pilot, opened):
-            await walk(pilot, opened, ["box"], 1)
-            for password in ("wrong", "sesame"):
-                await called(pilot, SecretScreen)
-                question = pilot.app.screen
-                await type_text(pilot, password)
-                assert password not in screen_text(pilot.app)
-                await pilot.press("enter")
-                await until(pilot, lambda question=question: pilot.app.screen is not question)  # type: ignore[misc]
-            await until(pilot, lambda: states(opened)["box"] == "ready")
-
-    asyncio.run(play())
-
-
-def test_giving_a_password_up_is_reported_with_a_cure(guarded: str, tmp_path: Path) -> None:
-    async def play() -> None:
-        async with wizard(tmp_path, guarded, size=(160, 48)) as (pilot, opened):
-            await walk(pilot, opened, ["box"], 1)
+async def test_a_password_is_asked_for_until_it_is_right(guarded: str, tmp_path: Path) -> None:
+    async with wizard(tmp_path, guarded) as (pilot, opened):
+        await walk(pilot, opened, ["box"], 1)
+        for password in ("wrong", "sesame"):
             await called(pilot, SecretScreen)
-            await pilot.press("escape")
-            await until(pilot, lambda: states(opened)["box"] == "failed")
-            await pilot.press("down", "up")
-            await until(pilot, lambda: "login as me@127.0.0.1" in screen_text(pilot.app))
+            question = pilot.app.screen
+            await type_text(pilot, password)
+            assert password not in screen_text(pilot.app)
+            await pilot.press("enter")
+            await until(pilot, lambda question=question: pilot.app.screen is not question)  # type: ignore[misc]
+        await until(pilot, lambda: states(opened)["box"] == "ready")
 
-    asyncio.run(play())
+
+async def test_giving_a_password_up_is_reported_with_a_cure(guarded: str, tmp_path: Path) -> None:
+    async with wizard(tmp_path, guarded, size=(160, 48)) as (pilot, opened):
+        await walk(pilot, opened, ["box"], 1)
+        await called(pilot, SecretScreen)
+        await pilot.press("escape")
+        await until(pilot, lambda: states(opened)["box"] == "failed")
+        await pilot.press("down", "up")
+        await until(pilot, lambda: "login as me@127.0.0.1" in screen_text(pilot.app))
 
 
-def test_a_silent_host_does_not_block_the_wizard(tmp_path: Path) -> None:
+async def test_a_silent_host_does_not_block_the_wizard(tmp_path: Path) -> None:
     silent = socket.create_server(("127.0.0.1", 0))
     taken: list[socket.socket] = []
     threading.Thread(target=lambda: taken.append(silent.accept()[0]), daemon=True).start()
@@ -165,88 +151,76 @@ def test_a_silent_host_does_not_block_the_wizard(tmp_path: Path) -> None:
         f"Host silent\n  HostName 127.0.0.1\n  Port {silent.getsockname()[1]}\n"
         "Host refused\n  HostName 127.0.0.1\n  Port 1\n"
     )
-
-    async def play() -> None:
-        async with wizard(tmp_path, str(config)) as (pilot, opened):
-            await walk(pilot, opened, ["silent", "refused"], 1)
-            await until(pilot, lambda: states(opened)["refused"] == "failed")
-            assert states(opened)["silent"] == "connecting"
-            await pilot.press("enter")
-            await until(pilot, lambda: opened._at == 1)
-            await pilot.press("enter")
-            await pilot.pause()
-            assert opened._at == 1
-            await pilot.press("escape", "down")
-            await until(pilot, lambda: opened._at == 0)
-            table = opened.query_one("#hosts-table")
-            table.focus()
-            table.select("silent")  # type: ignore[attr-defined]
-            await pilot.press("x")
-            await until(pilot, lambda: states(opened)["silent"] == "left out")
-            await until(pilot, lambda: screen_text(pilot.app).count("retries") == 1)
-            await pilot.press("space")
-            await until(pilot, lambda: opened._view.draft.hosts == ["refused"])
-
-    asyncio.run(play())
+    async with wizard(tmp_path, str(config)) as (pilot, opened):
+        await walk(pilot, opened, ["silent", "refused"], 1)
+        await until(pilot, lambda: states(opened)["refused"] == "failed")
+        assert states(opened)["silent"] == "connecting"
+        await pilot.press("enter")
+        await until(pilot, lambda: opened._at == 1)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert opened._at == 1
+        await pilot.press("escape", "down")
+        await until(pilot, lambda: opened._at == 0)
+        table = opened.query_one("#hosts-table")
+        table.focus()
+        table.select("silent")  # type: ignore[attr-defined]
+        await pilot.press("x")
+        await until(pilot, lambda: states(opened)["silent"] == "left out")
+        await until(pilot, lambda: screen_text(pilot.app).count("retries") == 1)
+        await pilot.press("space")
+        await until(pilot, lambda: opened._view.draft.hosts == ["refused"])
     silent.close()
 
 
-def test_a_path_is_completed_on_the_host(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+async def test_a_path_is_completed_on_the_host(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     hosts = cluster(1)
     for name in ("train_long_name.py", "trace.txt", "\x1b]0;evil.py"):
         (hosts.shared / name).touch()
-
-    async def play() -> None:
-        async with wizard(tmp_path, str(hosts.ssh_config)) as (pilot, opened):
-            await walk(pilot, opened, ["node1"], 2)
-            await until(pilot, lambda: states(opened)["node1"] == "ready")
-            await pilot.press("enter", "enter")
-            await until(pilot, lambda: opened._at == 3)
-            await pilot.press("right", "down")
-            field = opened.query_one("#field-script", Input)
-            await until(pilot, lambda: field.has_focus)
-            field.value = f"{hosts.shared}/tra"
-            field.cursor_position = len(field.value)
-            await until(pilot, lambda: "train_long_name.py" in screen_text(pilot.app))
-            await until(pilot, lambda: field._suggestion.endswith("train_long_name.py"))
-            await pilot.press("right")
-            await until(pilot, lambda: field.value == f"{hosts.shared}/train_long_name.py")
-            assert opened._view.draft.data["job"] == {"script": f"{hosts.shared}/train_long_name.py"}
-
-    asyncio.run(play())
+    async with wizard(tmp_path, str(hosts.ssh_config)) as (pilot, opened):
+        await walk(pilot, opened, ["node1"], 2)
+        await until(pilot, lambda: states(opened)["node1"] == "ready")
+        await pilot.press("enter", "enter")
+        await until(pilot, lambda: opened._at == 3)
+        await pilot.press("right", "down")
+        field = opened.query_one("#field-script", Input)
+        await until(pilot, lambda: field.has_focus)
+        field.value = f"{hosts.shared}/tra"
+        field.cursor_position = len(field.value)
+        await until(pilot, lambda: "train_long_name.py" in screen_text(pilot.app))
+        await until(pilot, lambda: field._suggestion.endswith("train_long_name.py"))
+        await pilot.press("right")
+        await until(pilot, lambda: field.value == f"{hosts.shared}/train_long_name.py")
+        assert opened._view.draft.data["job"] == {"script": f"{hosts.shared}/train_long_name.py"}
 
 
 @pytest.mark.torch
-def test_from_host_names_to_a_running_training(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+async def test_from_host_names_to_a_running_training(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     hosts = cluster(2)
     profile = tmp_path / "two.yaml"
     profile.write_text(
         "disttui: 1\nhosts: [node9]\nnum_processes: 1\npython: " + sys.executable + "\n"
         'job: {builtin: bytegpt, args: [--steps, "3", --layers, "1", --width, "32", --sample, "0"]}\n'
     )
-
-    async def play() -> None:
-        async with wizard(tmp_path, str(hosts.ssh_config), profile=profile) as (pilot, opened):
-            assert opened._at == 4, "what already exists is looked at, not walked through"
-            opened._go(0)
-            await walk(pilot, opened, ["node1", "node2"], 1)
-            table = opened.query_one("#hosts-table")
-            table.focus()
-            table.select("node9")  # type: ignore[attr-defined]
-            await pilot.press("space")
-            await until(pilot, lambda: opened._view.draft.hosts == ["node1", "node2"])
-            await until(pilot, lambda: set(states(opened).values()) == {"ready"}, 120)
-            for step in (1, 2, 3, 4):
-                await pilot.press("enter")
-                await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
-            await until(pilot, lambda: "enter starts 2 processes on 2 hosts" in screen_text(pilot.app), 120)
-            await start(pilot, opened)
-            await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
-            runs, problems = known_runs(environ(tmp_path))
-            assert [run.problem for run in runs] == [""] and not problems
-            await until(pilot, lambda: known_runs(environ(tmp_path))[0][0].summary()["state"] == "finished", 200)
-
-    asyncio.run(play())
+    async with wizard(tmp_path, str(hosts.ssh_config), profile=profile) as (pilot, opened):
+        assert opened._at == 4, "what already exists is looked at, not walked through"
+        opened._go(0)
+        await walk(pilot, opened, ["node1", "node2"], 1)
+        table = opened.query_one("#hosts-table")
+        table.focus()
+        table.select("node9")  # type: ignore[attr-defined]
+        await pilot.press("space")
+        await until(pilot, lambda: opened._view.draft.hosts == ["node1", "node2"])
+        await until(pilot, lambda: set(states(opened).values()) == {"ready"}, 120)
+        for step in (1, 2, 3, 4):
+            await pilot.press("enter")
+            await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
+        await until(pilot, lambda: "enter starts 2 processes on 2 hosts" in screen_text(pilot.app), 120)
+        await start(pilot, opened)
+        await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
+        runs, problems = known_runs(environ(tmp_path))
+        assert [run.problem for run in runs] == [""] and not problems
+        await until(pilot, lambda: known_runs(environ(tmp_path))[0][0].summary()["state"] == "finished", 200)
 
 
 async def _start_in_sandbox(folder: Path, pilot: Pilot[None], opened: WizardScreen) -> None:
@@ -270,38 +244,31 @@ async def _start_in_sandbox(folder: Path, pilot: Pilot[None], opened: WizardScre
     await until(pilot, lambda: other.exists() and '"supervisor"' in other.read_text(), 120)
 
 
-def test_q_leaves_the_first_step_until_something_is_typed(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-            await pilot.press("space", "q")
-            await pilot.pause()
-            assert pilot.app.screen is opened and opened.query_one("#names", Input).value == " q"
-            await pilot.press("escape", "q")
-            await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
-
-    asyncio.run(play())
+async def test_q_leaves_the_first_step_until_something_is_typed(tmp_path: Path) -> None:
+    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+        await pilot.press("space", "q")
+        await pilot.pause()
+        assert pilot.app.screen is opened and opened.query_one("#names", Input).value == " q"
+        await pilot.press("escape", "q")
+        await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
 
 
 @pytest.mark.torch
-def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from disttui.tui.wizard import sandbox
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-
-    async def play() -> None:
-        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-            await _start_in_sandbox(tmp_path, pilot, opened)
+    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+        await _start_in_sandbox(tmp_path, pilot, opened)
+        await pilot.press("q")
+        for key, leaves in (("q", False), ("enter", False), ("n", False), ("y", True)):
+            await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
             await pilot.press("q")
-            for key, leaves in (("q", False), ("enter", False), ("n", False), ("y", True)):
-                await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
-                await pilot.press("q")
-                await asked(pilot)
-                (run,), _ = known_runs(environ(tmp_path))
-                assert f"Quit and stop {short(run.run)}?" in screen_text(pilot.app)
-                await pilot.press(key)
-                await until(pilot, lambda leaves=leaves: pilot.app._exit == leaves)  # type: ignore[misc]
-
-    asyncio.run(play())
+            await asked(pilot)
+            (run,), _ = known_runs(environ(tmp_path))
+            assert f"Quit and stop {short(run.run)}?" in screen_text(pilot.app)
+            await pilot.press(key)
+            await until(pilot, lambda leaves=leaves: pilot.app._exit == leaves)  # type: ignore[misc]
     assert all(_alive(tmp_path))
     sandbox.close()
     wait_for(lambda: not any(_alive(tmp_path)), "the end of the supervisors")
@@ -310,12 +277,11 @@ def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeyp
 
 
 @pytest.mark.torch
-def test_one_key_of_a_newcomer_trains_in_a_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_key_of_a_newcomer_trains_in_a_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from disttui.tui.wizard import sandbox
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-
-    async def play() -> None:
+    try:
         app = DisttuiApp(environ(tmp_path))
         async with app.run_test(size=(80, 24)) as pilot:
             await until(pilot, lambda: app.inventory.newcomer)
@@ -327,43 +293,38 @@ def test_one_key_of_a_newcomer_trains_in_a_sandbox(tmp_path: Path, monkeypatch: 
             for link in sandbox._runs[0][2].values():
                 link.close()  # as after the app was suspended
             assert await asyncio.to_thread(sandbox.running) == [run.run]
-
-    try:
-        asyncio.run(play())
     finally:
         sandbox.close()
 
 
 @pytest.mark.torch
-def test_a_run_of_a_sandbox_that_lives_is_reached_and_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_of_a_sandbox_that_lives_is_reached_and_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Home asks its hosts, and its dashboard can be opened again, until the sandbox ends."""
     from disttui.tui.wizard import sandbox
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-
-    async def play() -> None:
-        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-            await _start_in_sandbox(tmp_path, pilot, opened)
-            await pilot.press("q")
-            await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
-            (run,), _ = known_runs(environ(tmp_path))
-            for path in run.folder.rglob("*"):
-                with suppress(OSError):
-                    os.utime(path, (1, 1))  # nobody has heard of it for long
-            await pilot.press("R")
-            await pilot.app.workers.wait_for_complete()
-            await pilot.pause()
-            assert "✗ lost" not in screen_text(pilot.app)
-            well = re.compile("● running|✓ finished")
-            await until(pilot, lambda: well.search(screen_text(pilot.app)), 120)
-            await pilot.press("1", "enter")
-            await until(pilot, lambda: well.search(screen_text(pilot.app).splitlines()[0]), 120)
-            pilot.app.screen.query_one("#hosts").focus()
-            await pilot.press("t")  # what its hosts do now: no ssh reaches them by their names
-            await until(pilot, lambda: isinstance(pilot.app.screen, TopScreen))
-            await until(pilot, lambda: re.search("● (local|this machine)", screen_text(pilot.app)), 60)
-
-    asyncio.run(play())
+    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+        await _start_in_sandbox(tmp_path, pilot, opened)
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
+        (run,), _ = known_runs(environ(tmp_path))
+        for path in run.folder.rglob("*"):
+            with suppress(OSError):
+                os.utime(path, (1, 1))  # nobody has heard of it for long
+        await pilot.press("R")
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+        assert "✗ lost" not in screen_text(pilot.app)
+        well = re.compile("● running|✓ finished")
+        await until(pilot, lambda: well.search(screen_text(pilot.app)), 120)
+        await pilot.press("1", "enter")
+        await until(pilot, lambda: well.search(screen_text(pilot.app).splitlines()[0]), 120)
+        pilot.app.screen.query_one("#hosts").focus()
+        await pilot.press("t")  # what its hosts do now: no ssh reaches them by their names
+        await until(pilot, lambda: isinstance(pilot.app.screen, TopScreen))
+        await until(pilot, lambda: re.search("● (local|this machine)", screen_text(pilot.app)), 60)
     (run,), _ = known_runs(environ(tmp_path))
     assert not run.gone
     sandbox.close()
@@ -383,20 +344,16 @@ def _alive(folder: Path) -> list[bool]:
 
 
 @pytest.mark.torch
-def test_a_profile_that_is_to_be_launched_needs_no_key(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+async def test_a_profile_that_is_to_be_launched_needs_no_key(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     hosts = cluster(1)
     profile = tmp_path / "one.yaml"
     profile.write_text(
         f"disttui: 1\nhosts: [node1]\nnum_processes: 1\npython: {sys.executable}\njob: {{command: [echo, trained]}}\n"
     )
-
-    async def play() -> None:
-        home = environ(tmp_path)
-        app = DisttuiApp(home, ssh_config=str(hosts.ssh_config))
-        async with app.run_test() as pilot:
-            app.router.open_wizard(profile, launch=True)  # which may be over before it is seen
-            await until(pilot, lambda: isinstance(app.screen, DashboardScreen), 120)
-            (run,), _ = known_runs(home)
-            assert run.source == str(profile)
-
-    asyncio.run(play())
+    home = environ(tmp_path)
+    app = DisttuiApp(home, ssh_config=str(hosts.ssh_config))
+    async with app.run_test() as pilot:
+        app.router.open_wizard(profile, launch=True)  # which may be over before it is seen
+        await until(pilot, lambda: isinstance(app.screen, DashboardScreen), 120)
+        (run,), _ = known_runs(home)
+        assert run.source == str(profile)

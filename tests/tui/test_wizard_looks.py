@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ from tests.tui.shelf_kit import shows
 from tests.tui.snap import assert_snapshots, screen_text, snapshot, until
 from tests.tui.test_theme import _contrast
 from tests.tui.test_wizard_host_form import edit, said
-from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, called, record, walk, wizard
 
 KEY = ("ssh-ed25519", "SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo")
@@ -134,48 +132,39 @@ WALKS: dict[str, list[tuple[str, Act]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("walked", WALKS)
-def test_it_looks_so(tmp_path: Path, walked: str) -> None:
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            for scene, act in WALKS[walked]:
-                await act(pilot, opened)
-                await assert_snapshots(pilot, f"wizard-{scene}-{{}}")
-
-    asyncio.run(play())
+async def test_it_looks_so(tmp_path: Path, walked: str) -> None:
+    async with wizard(tmp_path) as (pilot, opened):
+        for scene, act in WALKS[walked]:
+            await act(pilot, opened)
+            await assert_snapshots(pilot, f"wizard-{scene}-{{}}")
 
 
-def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
+async def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text("disttui: 1\nhosts: [ada, ada]\nnum_procesess: 2\njob: {script: train.py, module: train}\n")
-
-    async def play() -> None:
-        app = DisttuiApp({"HOME": str(tmp_path), "TERM": "xterm-256color"})
-        async with app.run_test() as pilot:
-            app.router.open_wizard(path)
-            await until(pilot, lambda: isinstance(app.screen, ProfileErrorScreen) and shows(app, "✗"))
-            await assert_snapshots(pilot, "profile-error-{}")
-
-    asyncio.run(play())
+    app = DisttuiApp({"HOME": str(tmp_path), "TERM": "xterm-256color"})
+    async with app.run_test() as pilot:
+        app.router.open_wizard(path)
+        await until(pilot, lambda: isinstance(app.screen, ProfileErrorScreen) and shows(app, "✗"))
+        await assert_snapshots(pilot, "profile-error-{}")
 
 
-def test_an_error_in_an_extended_file_is_edited_in_that_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_in_an_extended_file_is_edited_in_that_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base, path, edited = tmp_path / "base.yaml", tmp_path / "broken.yaml", list[tuple[Path, int]]()
     base.write_text("disttui: 1\n\n\nnum_procesess: 2\n")
     path.write_text("disttui: 1\nextends: base.yaml\nhosts: [ada, ada]\njob: {builtin: bytegpt}\n")
     monkeypatch.setattr(
         "disttui.tui.dialogs.profile_error.open_editor", lambda _, __, path, line: edited.append((path, line))
     )
-
-    async def play() -> None:
-        app = DisttuiApp({"HOME": str(tmp_path), "TERM": "xterm-256color"})
-        async with app.run_test(size=(160, 30)) as pilot:
-            app.router.open_wizard(path)
-            await until(pilot, lambda: isinstance(app.screen, ProfileErrorScreen) and shows(app, "✗"))
-            assert f"✗ {base}:4:1: " in screen_text(app), screen_text(app)
-            await pilot.press("e", "n", "e")
-            await until(pilot, lambda: edited == [(base, 4), (path, 3)])
-
-    asyncio.run(play())
+    app = DisttuiApp({"HOME": str(tmp_path), "TERM": "xterm-256color"})
+    async with app.run_test(size=(160, 30)) as pilot:
+        app.router.open_wizard(path)
+        await until(pilot, lambda: isinstance(app.screen, ProfileErrorScreen) and shows(app, "✗"))
+        assert f"✗ {base}:4:1: " in screen_text(app), screen_text(app)
+        await pilot.press("e", "n", "e")
+        await until(pilot, lambda: edited == [(base, 4), (path, 3)])
 
 
 @pytest.mark.parametrize(
@@ -195,7 +184,6 @@ def test_the_snapshots_show_what_matters(scene: str, said: list[str], not_said: 
     assert all(words in shown for words in said) and not any(words in shown for words in not_said), shown
 
 
-@asynchronous
 async def test_the_help_names_the_place_of_the_cursor_in_words(tmp_path: Path) -> None:
     async with wizard(tmp_path, size=(100, 70)) as (pilot, opened):
         await keys(TWO, 1, "down")(pilot, opened)
@@ -211,7 +199,6 @@ async def test_the_help_names_the_place_of_the_cursor_in_words(tmp_path: Path) -
                 await pressed("escape")(pilot, opened)
 
 
-@asynchronous
 async def test_on_the_smallest_terminal_everything_can_be_reached(tmp_path: Path) -> None:
     async with wizard(tmp_path, size=(40, 12)) as (pilot, opened):
         await keys(("gpu1", "desk"), 1, "down", "question_mark")(pilot, opened)
@@ -225,7 +212,6 @@ async def test_on_the_smallest_terminal_everything_can_be_reached(tmp_path: Path
         assert "✗ 1 error" in shown, shown
 
 
-@asynchronous
 async def test_a_path_and_what_is_wrong_with_it_are_legible(tmp_path: Path) -> None:
     async with wizard(tmp_path, size=(40, 12)) as (pilot, opened):
         await keys(TWO, 5, "s")(pilot, opened)
@@ -239,7 +225,6 @@ async def test_a_path_and_what_is_wrong_with_it_are_legible(tmp_path: Path) -> N
             assert re.search(said, shown), shown
 
 
-@asynchronous
 async def test_footer_says_what_escape_does_in_the_line_for_hosts(tmp_path: Path) -> None:
     async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
         await keys((), 1)(pilot, opened)
@@ -248,18 +233,13 @@ async def test_footer_says_what_escape_does_in_the_line_for_hosts(tmp_path: Path
         assert "esc clear" in screen_text(pilot.app), screen_text(pilot.app)
 
 
-def test_the_checks_show_how_the_ranks_divide_the_model(tmp_path: Path) -> None:
+async def test_the_checks_show_how_the_ranks_divide_the_model(tmp_path: Path) -> None:
     path = tmp_path / "divided.yaml"
     path.write_text("disttui: 1\nhosts: [gpu1]\njob: {builtin: bytegpt}\nparallel: {tp: 4}\n")
-
-    async def play() -> None:
-        async with wizard(tmp_path, profile=path) as (pilot, _):
-            await until(pilot, lambda: "dp_replicate 2 × tp 4 = 8" in screen_text(pilot.app))
-
-    asyncio.run(play())
+    async with wizard(tmp_path, profile=path) as (pilot, _):
+        await until(pilot, lambda: "dp_replicate 2 × tp 4 = 8" in screen_text(pilot.app))
 
 
-@asynchronous
 async def test_the_checks_take_the_rows_that_the_profile_leaves_empty(tmp_path: Path) -> None:
     async with wizard(tmp_path, size=(160, 44)) as (pilot, opened):
         await keys(TWO, 5)(pilot, opened)
@@ -267,7 +247,6 @@ async def test_the_checks_take_the_rows_that_the_profile_leaves_empty(tmp_path: 
         assert checks.max_scroll_y == profile.max_scroll_y == 0, screen_text(pilot.app)
 
 
-@asynchronous
 async def test_a_new_empty_line_is_not_an_error_until_enter(tmp_path: Path) -> None:
     async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
         await keys(("gpu1",), 4)(pilot, opened)
@@ -284,7 +263,6 @@ async def test_a_new_empty_line_is_not_an_error_until_enter(tmp_path: Path) -> N
             await pressed("left")(pilot, opened)
 
 
-@asynchronous
 async def test_the_name_of_the_line_with_the_cursor_stands_out(tmp_path: Path) -> None:
     async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
         await keys(("gpu1",), 4, "down")(pilot, opened)
@@ -293,28 +271,24 @@ async def test_the_name_of_the_line_with_the_cursor_stands_out(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
-def test_every_word_can_be_read(tmp_path: Path, more: dict[str, str]) -> None:
+async def test_every_word_can_be_read(tmp_path: Path, more: dict[str, str]) -> None:
     """WCAG's contrast of text, measured on what is drawn: every step, the row under the cursor too."""
-
-    async def play() -> None:
-        async with wizard(tmp_path, size=(100, 30), more=more) as (pilot, opened):
-            await walk(pilot, opened, ("gpu1", "gpu2", "desk"), 1)
-            seen = 0
-            for step in range(5):
-                for _ in range(3):
-                    await pilot.press("down")
-                    await pilot.pause()
-                    for segment, ground in _words(pilot):
-                        assert segment.style and segment.style.color
-                        colour = Color.from_rich_color(segment.style.color).hex6
-                        assert _contrast(colour, ground) >= 4.5, (segment, ground)
-                        seen += 1
-                if step < 4:
-                    opened._try(step + 1)
-                    await until(pilot, lambda step=step: opened._at == step + 1)  # type: ignore[misc]
-            assert seen > 500
-
-    asyncio.run(play())
+    async with wizard(tmp_path, size=(100, 30), more=more) as (pilot, opened):
+        await walk(pilot, opened, ("gpu1", "gpu2", "desk"), 1)
+        seen = 0
+        for step in range(5):
+            for _ in range(3):
+                await pilot.press("down")
+                await pilot.pause()
+                for segment, ground in _words(pilot):
+                    assert segment.style and segment.style.color
+                    colour = Color.from_rich_color(segment.style.color).hex6
+                    assert _contrast(colour, ground) >= 4.5, (segment, ground)
+                    seen += 1
+            if step < 4:
+                opened._try(step + 1)
+                await until(pilot, lambda step=step: opened._at == step + 1)  # type: ignore[misc]
+        assert seen > 500
 
 
 def _words(pilot: Pilot[None]) -> Iterator[tuple[Segment, str]]:

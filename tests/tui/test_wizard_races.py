@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -34,64 +33,54 @@ class Slow:
         return self._answer
 
 
-def test_what_is_being_typed_stays_in_its_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_being_typed_stays_in_its_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts that are found meanwhile do not take the focus: `q` is a letter of a name."""
     record(monkeypatch, HOSTS)
     find = Slow([Discovered("ssh", (Candidate("gpu7", "ssh"),))])
     monkeypatch.setattr(hosts_screen, "find_all", find)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await until(pilot, find.asked.is_set)
-            await type_text(pilot, "gp")
-            find.go_on.set()
-            await until(pilot, lambda: "gpu7" in screen_text(pilot.app))
-            await type_text(pilot, "uq")
-            assert opened.query_one("#names", Input).value == "gpuq"
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await until(pilot, find.asked.is_set)
+        await type_text(pilot, "gp")
+        find.go_on.set()
+        await until(pilot, lambda: "gpu7" in screen_text(pilot.app))
+        await type_text(pilot, "uq")
+        assert opened.query_one("#names", Input).value == "gpuq"
 
 
-def test_down_goes_to_the_first_host_that_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_down_goes_to_the_first_host_that_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts of the ssh config come above `local`, which is listed before they are known."""
     record(monkeypatch, HOSTS)
     find = Slow([Discovered("ssh", (Candidate("gpu7", "ssh"), Candidate("gpu8", "ssh")))])
     monkeypatch.setattr(hosts_screen, "find_all", find)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await until(pilot, lambda: find.asked.is_set() and "local" in screen_text(pilot.app))
-            find.go_on.set()
-            await until(pilot, lambda: "gpu7" in screen_text(pilot.app))
-            await pilot.press("down")
-            await until(pilot, lambda: opened.query_one(HostTable).has_focus)
-            assert opened.query_one(HostTable).key == "gpu7"
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await until(pilot, lambda: find.asked.is_set() and "local" in screen_text(pilot.app))
+        find.go_on.set()
+        await until(pilot, lambda: "gpu7" in screen_text(pilot.app))
+        await pilot.press("down")
+        await until(pilot, lambda: opened.query_one(HostTable).has_focus)
+        assert opened.query_one(HostTable).key == "gpu7"
 
 
-def test_a_start_is_not_left_and_its_dashboard_waits_for_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_is_not_left_and_its_dashboard_waits_for_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(monkeypatch, HOSTS)
     start = Slow("demo-1a2b")
     monkeypatch.setattr(WizardScreen, "_launch", start)
     monkeypatch.setattr(DashboardScreen, "_follow", lambda _: None)
-
-    async def play() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, ["gpu1"], 5)
-            await begin(pilot, opened)
-            await until(pilot, start.asked.is_set)
-            await pilot.press(*["escape"] * 6)
-            await until(pilot, lambda: opened._at == 0)
-            await pilot.press("escape")
-            await pilot.pause()
-            assert pilot.app.screen_stack[-1] is opened, "it may be left before it has a run to show"
-            await pilot.press("f1")
-            start.go_on.set()
-            await pilot.pause(0.5)
-            assert isinstance(pilot.app.screen, HelpScreen) and pilot.app.screen_stack[-2] is opened
-            await pilot.press("escape")
-            await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen))
-            assert [type(screen) for screen in pilot.app.screen_stack] == [HomeScreen, DashboardScreen]
-
-    asyncio.run(play())
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, ["gpu1"], 5)
+        await begin(pilot, opened)
+        await until(pilot, start.asked.is_set)
+        await pilot.press(*["escape"] * 6)
+        await until(pilot, lambda: opened._at == 0)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert pilot.app.screen_stack[-1] is opened, "it may be left before it has a run to show"
+        await pilot.press("f1")
+        start.go_on.set()
+        await pilot.pause(0.5)
+        assert isinstance(pilot.app.screen, HelpScreen) and pilot.app.screen_stack[-2] is opened
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen))
+        assert [type(screen) for screen in pilot.app.screen_stack] == [HomeScreen, DashboardScreen]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 from pathlib import Path
@@ -60,18 +59,15 @@ def test_a_script_on_the_hosts_is_left_there(project: Path, monkeypatch: pytest.
     assert "sync" not in job(_put(draft, "script", "x" * 300))
 
 
-def test_script_given_to_the_command_is_the_job(project: Path, tmp_path: Path) -> None:
-    async def play() -> None:
-        app = DisttuiApp(environ(tmp_path), first=First("script", (project / "train.py",)))
-        async with app.run_test() as pilot:
-            await until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
-            await until(pilot, lambda: "script" in job(cast(WizardScreen, app.screen)._view.draft))
-            opened = cast(WizardScreen, app.screen)
-            assert job(opened._view.draft) == {"script": "train.py", "sync": str(project)}
-            opened.query_one(JobStep).show(opened._view)
-            assert opened.query_one("#field-workdir", Field).placeholder == f"when empty: a copy of {project}"
-
-    asyncio.run(play())
+async def test_script_given_to_the_command_is_the_job(project: Path, tmp_path: Path) -> None:
+    app = DisttuiApp(environ(tmp_path), first=First("script", (project / "train.py",)))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
+        await until(pilot, lambda: "script" in job(cast(WizardScreen, app.screen)._view.draft))
+        opened = cast(WizardScreen, app.screen)
+        assert job(opened._view.draft) == {"script": "train.py", "sync": str(project)}
+        opened.query_one(JobStep).show(opened._view)
+        assert opened.query_one("#field-workdir", Field).placeholder == f"when empty: a copy of {project}"
 
 
 PROFILE = """disttui: 1
@@ -91,45 +87,37 @@ def left_out(project: Path) -> Path:
     return project / "mine.yaml"
 
 
-def test_the_checks_say_what_is_left_out_and_why(
+async def test_the_checks_say_what_is_left_out_and_why(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
-
-    async def play() -> None:
-        async with wizard(tmp_path, profile=left_out(project), size=(100, 50)) as (pilot, opened):
-            checks = opened.query_one("#pane-checks", Pane)
-            await until(pilot, lambda: "not sent" in checks.plain)
-            assert "▲ code: 3 files, " in checks.plain
-            assert f"B, from {project}; not sent: .env and 1 more; reasons below" in checks.plain
-            assert "not sent: .env (8B): looks like a secret" in checks.plain
-            assert "not sent: ignored by git, but job.sync.include can name it: data/" in checks.plain
-            assert opened._view.startable
-            (project / ".env").unlink()
-            shutil.rmtree(project / "data")
-            await pilot.press("r")
-            await until(pilot, lambda: "not sent" not in checks.plain and "· code: 3 files" in checks.plain)
-
-    asyncio.run(play())
+    async with wizard(tmp_path, profile=left_out(project), size=(100, 50)) as (pilot, opened):
+        checks = opened.query_one("#pane-checks", Pane)
+        await until(pilot, lambda: "not sent" in checks.plain)
+        assert "▲ code: 3 files, " in checks.plain
+        assert f"B, from {project}; not sent: .env and 1 more; reasons below" in checks.plain
+        assert "not sent: .env (8B): looks like a secret" in checks.plain
+        assert "not sent: ignored by git, but job.sync.include can name it: data/" in checks.plain
+        assert opened._view.startable
+        (project / ".env").unlink()
+        shutil.rmtree(project / "data")
+        await pilot.press("r")
+        await until(pilot, lambda: "not sent" not in checks.plain and "· code: 3 files" in checks.plain)
 
 
-def test_code_that_cannot_be_sent_prevents_the_start(
+async def test_code_that_cannot_be_sent_prevents_the_start(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
     path = left_out(project)
     path.write_text("disttui: 1\nhosts: [gpu1]\njob: {script: train.py, sync: {from: ., exclude: [train.py]}}\n")
-
-    async def play() -> None:
-        async with wizard(tmp_path, profile=path) as (pilot, opened):
-            await until(pilot, lambda: "✗ the code cannot be sent" in screen_text(pilot.app))
-            assert "the script is not sent: excluded by train.py" in opened.query_one("#pane-checks", Pane).plain
-            assert not opened._view.startable and not opened.check_action("launch", ())
-
-    asyncio.run(play())
+    async with wizard(tmp_path, profile=path) as (pilot, opened):
+        await until(pilot, lambda: "✗ the code cannot be sent" in screen_text(pilot.app))
+        assert "the script is not sent: excluded by train.py" in opened.query_one("#pane-checks", Pane).plain
+        assert not opened._view.startable and not opened.check_action("launch", ())
 
 
-def test_a_start_that_skips_the_checks_says_what_is_not_sent(
+async def test_a_start_that_skips_the_checks_says_what_is_not_sent(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
@@ -139,12 +127,8 @@ def test_a_start_that_skips_the_checks_says_what_is_not_sent(
     monkeypatch.setattr(WizardScreen, "_launch", lambda self, *_: self.app.call_from_thread(self._sends, code) or "a-1")
     monkeypatch.setattr(WizardScreen, "notify", lambda _, words, **__: said.append(words))
     monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
-
-    async def play() -> None:
-        app = DisttuiApp(environ(tmp_path))
-        async with app.run_test() as pilot:
-            app.router.open_wizard(path, launch=True)
-            await until(pilot, lambda: said)
-
-    asyncio.run(play())
+    app = DisttuiApp(environ(tmp_path))
+    async with app.run_test() as pilot:
+        app.router.open_wizard(path, launch=True)
+        await until(pilot, lambda: said)
     assert said[0].startswith("code: 3 files") and "not sent: .env (8B): looks like a secret" in said[0]

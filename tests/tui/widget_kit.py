@@ -1,12 +1,9 @@
-"""Tests that await, keys typed at once, and one widget alone in an app with what it shows."""
+"""Keys typed at once, and one widget alone in an app with what it shows."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import wraps
-from typing import Any
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -17,16 +14,6 @@ from disttui.tui import theme
 from tests.tui.snap import screen_text
 
 _CHARACTERS = {"slash": "/", "ampersand": "&", "space": " ", "enter": "\r", "escape": None, "tab": "\t"}
-
-
-def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Let pytest run a test that awaits."""
-
-    @wraps(test)
-    def run(*arguments: Any, **named: Any) -> None:
-        asyncio.run(test(*arguments, **named))
-
-    return run
 
 
 def burst(app: App[None], *keys: str) -> None:
