@@ -33,9 +33,9 @@ LABELS = 10
 
 
 LOOK_KEYS = (
-    bind("chart.steps", "b", "steps", "by step", "by step, or by time"),
-    bind("chart.log", "l", "log", "log", "logarithmic scale, or linear"),
-    bind("chart.smooth", "m", "smooth", "smooth", "moving mean, or plain values"),
+    bind("chart.steps", "b", "switch('by_step')", "by step", "by step, or by time"),
+    bind("chart.log", "l", "switch('log_scale')", "log", "logarithmic scale, or linear"),
+    bind("chart.smooth", "m", "switch('smoothed')", "smooth", "moving mean, or plain values"),
 )
 """Keys that change how lines are drawn."""
 
@@ -59,6 +59,14 @@ class Sought(Message):
 
 class Framed(Drawn):
     """A plot between its axes."""
+
+    by_step = log_scale = smoothed = each = False
+    """How lines are drawn; `each` means a line for each rank, host or GPU."""
+
+    def action_switch(self, what: str) -> None:
+        """Change how lines are drawn, or back."""
+        setattr(self, what, not getattr(self, what))
+        self.redraw()
 
     def framed(self, canvas: Canvas, y: int, tick: str) -> Strip:
         """A row of the plot, after the axis at its left with the label of a tick."""
@@ -109,7 +117,7 @@ class Chart(Framed):
         bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "zoom in on the last half"),
         bind("chart.wider", "minus", "zoom(2)", "wider", "zoom out"),
         *LOOK_KEYS[1:],
-        bind("chart.each", "a", "each", "per rank", "a line per rank, host or GPU, or their mean"),
+        bind("chart.each", "a", "switch('each')", "per rank", "a line per rank, host or GPU, or their mean"),
     ]
 
     class PickRequested(Message):
@@ -124,8 +132,6 @@ class Chart(Framed):
         self._index = index
         self.chosen: str | None = None
         """The name of the chosen metric; None for the default at this chart's position."""
-        self._log = self._smooth = self._each = False
-        self._by_step = False
         self._window: float | None = None
         """Length of the part shown, up to the newest value, in seconds or steps; None for the whole run."""
         self._cursor: float | None = None
@@ -168,11 +174,11 @@ class Chart(Framed):
         canvas = Canvas(width - LABELS - 1, rows)
         axis = self._axis(snapshot, canvas.width)
         drawn = [(one.number, piece) for one in lines for piece in axis.pieces(one.track)]
-        if self._smooth:
+        if self.smoothed:
             drawn = [(number, smooth(columns)) for number, columns in drawn]
         shares = {attempt: axis.share(place) for attempt, place in axis.begun().items()}
         breaks = {int(share * axis.count): attempt for attempt, share in shares.items() if 0 <= share < 1}
-        limits = self._plot(canvas, drawn, [] if self._by_step else sorted(breaks), metric)
+        limits = self._plot(canvas, drawn, [] if self.by_step else sorted(breaks), metric)
         for column, attempt in breaks.items():
             canvas.mark(MARK, column // 2, MARKED, f"attempt {attempt}")
         cell = self._cell(axis, canvas.width)
@@ -200,7 +206,7 @@ class Chart(Framed):
         return [Strip([]), *(line([(text, quiet)]) for text in wrapped([f"  {words}"], max(10, width)))]
 
     def _axis(self, snapshot: Snapshot, room: int) -> TimeAxis:
-        return (StepAxis if self._by_step else TimeAxis)(snapshot, self._window, max(1, room) * 2)
+        return (StepAxis if self.by_step else TimeAxis)(snapshot, self._window, max(1, room) * 2)
 
     @property
     def _room(self) -> int:
@@ -231,15 +237,15 @@ class Chart(Framed):
     def _lines(self, metric: Metric, snapshot: Snapshot) -> list[ChartLine]:
         history = snapshot.history
         each = history.each[metric.name]
-        if self._each and len(each) <= LINES:
+        if self.each and len(each) <= LINES:
             return [
                 ChartLine(number, _owner(metric, place, snapshot), each[place])
                 for number, place in enumerate(sorted(each))
             ]
-        found = [ChartLine(BAND, "mean" if self._each else metric.label, history.all[metric.name])]
+        found = [ChartLine(BAND, "mean" if self.each else metric.label, history.all[metric.name])]
         if metric.beside is not None and metric.beside in history.all:
             found.insert(0, ChartLine(BESIDE, metric.beside.replace("_", " "), history.all[metric.beside]))
-        if self._each and self.rank is not None and self.rank in each:
+        if self.each and self.rank is not None and self.rank in each:
             found.append(ChartLine(2, f"rank {self.rank}", each[self.rank]))
         return found
 
@@ -263,10 +269,10 @@ class Chart(Framed):
         kept = [[column for column in columns if column] for _, columns in drawn]
         means = [column.mean for columns in kept for column in columns]
         spread = [value for columns in kept for column in columns for value in (column.low, column.high)]
-        shown = means if self._smooth else spread
-        if metric.whole is not None and not self._log:
+        shown = means if self.smoothed else spread
+        if metric.whole is not None and not self.log_scale:
             shown += [0.0, metric.whole]
-        limits = scale(shown, log=self._log, binary=metric.binary)
+        limits = scale(shown, log=self.log_scale, binary=metric.binary)
         for number, columns in drawn:
             if number == BAND:
                 canvas.band(BAND, columns, limits)
@@ -290,13 +296,13 @@ class Chart(Framed):
         words = [metric.label, "no value" if value is None and at else "" if value is None else metric.words(value)]
         words += [f"val {metric.words(beside)}"] if beside is not None else []
         count = len(snapshot.history.each[metric.name])
-        how = ["log"] if self._log else []
-        how += ["smooth"] if self._smooth else []
-        how += ["by step"] if self._by_step else []
+        how = ["log"] if self.log_scale else []
+        how += ["smooth"] if self.smoothed else []
+        how += ["by step"] if self.by_step else []
         how += [f"last {axis.words(self._window)}"] if self._window else []
         if count > 1:
             how.append(
-                f"each of {count} {metric.per}s" if self._each and count <= LINES else f"mean of {count} {metric.per}s"
+                f"each of {count} {metric.per}s" if self.each and count <= LINES else f"mean of {count} {metric.per}s"
             )
         self.set_title("  ".join(filter(None, words)), f"at {at.words}" if at else "", " · ".join(how))
 
@@ -356,11 +362,11 @@ class Chart(Framed):
         self.refresh_bindings()
         self.redraw()
 
-    def action_steps(self) -> None:
-        self._by_step = not self._by_step
-        self._window = self._cursor = self._pointer = None
-        self.refresh_bindings()
-        self.redraw()
+    def action_switch(self, what: str) -> None:
+        if what == "by_step":
+            self._window = self._cursor = self._pointer = None
+            self.refresh_bindings()
+        super().action_switch(what)
 
     def action_pick(self) -> None:
         self.post_message(self.PickRequested(self))
@@ -380,18 +386,6 @@ class Chart(Framed):
         axis = self._axis(self._snapshot, self._room)
         wanted = (self._window or axis.rounded(axis.whole)) * by
         self._window = None if wanted >= axis.whole else max(axis.SHORTEST, wanted)
-        self.redraw()
-
-    def action_log(self) -> None:
-        self._log = not self._log
-        self.redraw()
-
-    def action_smooth(self) -> None:
-        self._smooth = not self._smooth
-        self.redraw()
-
-    def action_each(self) -> None:
-        self._each = not self._each
         self.redraw()
 
 

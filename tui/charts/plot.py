@@ -234,9 +234,10 @@ class Canvas:
             self._dots[y][cell] |= bits[3 - row % 4]
 
 
-def smooth(columns: Sequence[Bucket | None], weight: float = 0.85) -> list[Bucket | None]:
+def smooth(columns: Sequence[Bucket | None]) -> list[Bucket | None]:
     """Exponential moving averages, bias-corrected as in Adam (arXiv:1412.6980); lows and highs stay."""
     total = norm = 0.0
+    weight = 0.85
     found: list[Bucket | None] = []
     for column in columns:
         if column is None:

@@ -51,7 +51,7 @@ class Curves(Framed):
     def __init__(self) -> None:
         super().__init__()
         self._runs: Sequence[ComparedRun] = ()
-        self.by_step, self.logarithmic, self.smoothed = True, False, False
+        self.by_step = True
 
     def show(self, runs: Sequence[ComparedRun]) -> None:
         """Draw the losses of these runs."""
@@ -60,7 +60,7 @@ class Curves(Framed):
 
     def redraw(self) -> None:
         """Redraw, with the kinds of axes in the title."""
-        how = ["by step" if self.by_step else "by time", *["log"] * self.logarithmic, *["smooth"] * self.smoothed]
+        how = ["by step" if self.by_step else "by time", *["log"] * self.log_scale, *["smooth"] * self.smoothed]
         self.set_title("loss of rank 0", " · ".join(how))
         super().redraw()
 
@@ -81,7 +81,7 @@ class Curves(Framed):
         drawn = [_columns(at, one.curve.values, edges) for at, one in zip(places, self._runs, strict=True)]
         if self.smoothed:
             drawn = [smooth(columns) for columns in drawn]
-        limits = scale([column.mean for columns in drawn for column in columns if column], log=self.logarithmic)
+        limits = scale([column.mean for columns in drawn for column in columns if column], log=self.log_scale)
         for number, columns in enumerate(drawn):
             canvas.curve(number, columns, limits)
         for number, columns in enumerate(drawn):
@@ -205,19 +205,8 @@ class CompareScreen(DisttuiScreen):
         self.header.show("compare", [amount(len(runs), "run"), *([f"best {short(best.run.run)}"] if best else [])])
         self.query_one(Curves).show(runs)
 
-    def _toggle(self, what: str) -> None:
-        curves = self.query_one(Curves)
-        setattr(curves, what, not getattr(curves, what))
-        curves.redraw()
-
-    def action_steps(self) -> None:
-        self._toggle("by_step")
-
-    def action_log(self) -> None:
-        self._toggle("logarithmic")
-
-    def action_smooth(self) -> None:
-        self._toggle("smoothed")
+    def action_switch(self, what: str) -> None:
+        self.query_one(Curves).action_switch(what)
 
 
 def _curves(runs: Sequence[KnownRun]) -> list[ComparedRun]:
