@@ -34,7 +34,7 @@ def _light(segment: Segment) -> float:
 
 async def test_without_colours_a_headline_is_as_bright_as_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    pane = StoryPane("story")
+    pane = StoryPane(id="story")
     pane._lines = ["✗ rank 3 raised ValueError", "  what followed from it"]
     async with text_of(pane, (60, 10)) as (pilot, _):
         strips = pilot.app.screen._compositor.render_strips(pilot.app.size)
@@ -46,7 +46,7 @@ async def test_without_colours_a_headline_is_as_bright_as_its_body(monkeypatch: 
 
 async def test_a_story_cut_off_by_its_pane_ends_in_an_ellipsis() -> None:
     for kind, last in (("not seen", "  The run may still be g"), ("failed", "│ ValueError: no such")):
-        pane = StoryPane("story")
+        pane = StoryPane(id="story")
         pane._kind, pane._lines = kind, ["◇ node1 unreachable since 14:14:10: no answer", f"{last} token in shard 17"]
         async with text_of(pane, (30, 4)) as (_, text):
             rows = [row.rstrip() for row in text().splitlines()]
@@ -54,7 +54,7 @@ async def test_a_story_cut_off_by_its_pane_ends_in_an_ellipsis() -> None:
 
 
 async def test_a_story_is_not_cut_within_its_exception() -> None:
-    pane = StoryPane("story")
+    pane = StoryPane(id="story")
     error = "│ RuntimeError: CUDA error: no kernel image is available for execution on the device"
     pane._lines = [
         "✗ failed after 0:08: rank 2 on node2 raised RuntimeError", "  the same error: ranks 0, 1 on node1",
@@ -73,7 +73,7 @@ def test_every_row_of_a_quoted_line_has_its_margin() -> None:
 
 @pytest.mark.parametrize("height", [2, 3, 4, 5, 7])
 async def test_cure_of_a_failure_stays_in_a_small_pane(height: int) -> None:
-    pane = StoryPane("story")
+    pane = StoryPane(id="story")
     pane._lines = [
         "✗ failed after 0:12: rank 1 on node2 raised OutOfMemoryError", "  stopped because of it: rank 0 on node1",
         "  → Lower the batch size.", "", "│ Traceback (most recent call last):", "│   train.py:9 in step",
@@ -87,7 +87,7 @@ async def test_cure_of_a_failure_stays_in_a_small_pane(height: int) -> None:
 
 
 async def test_small_story_drops_pointers_of_a_traceback() -> None:
-    pane = StoryPane("story")
+    pane = StoryPane(id="story")
     code = ["│ Traceback (most recent call last):", "│     step(batch)", "│     ~~~~^^^^^^^", "│ KeyError: 3"]
     pane._lines = ["✗ failed after 0:12: rank 1 on node2 raised KeyError", *code]
     async with text_of(pane, (70, 5)) as (_, text):

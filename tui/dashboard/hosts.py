@@ -90,6 +90,7 @@ def _gpu_values(gpus: object) -> dict[str, Cell]:
 class HostsPane(RowList[HostStatusRow]):
     """One row per host; columns that do not fit are omitted, the least important first."""
 
+    BORDER_TITLE = "Hosts"
     SORTS: ClassVar[Sequence[Sort[HostStatusRow]]] = (
         Sort("profile", lambda row: 0, ""),
         Sort("trouble", _trouble, "trouble first"),
@@ -124,11 +125,8 @@ class HostsPane(RowList[HostStatusRow]):
             super().__init__()
             self.node = node
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.border_title = "Hosts"
-        self._snapshot: Snapshot | None = None
-        self._columns = HostColumns(4, 9, [])
+    _snapshot: Snapshot | None = None
+    _columns = HostColumns(4, 9, [])
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot; the cursor stays on its host."""

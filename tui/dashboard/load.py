@@ -42,14 +42,12 @@ class Measure(NamedTuple):
 class LoadPane(Drawn):
     """One or more rows per measure; measures that do not fit are combined, and without room the pane is hidden."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.border_title = "Load over the run"
-        self.room = 0
-        """Maximum rows that it may take."""
-        self._snapshot: Snapshot | None = None
-        self._measures: Sequence[Measure] = ()
-        self._each = 1
+    BORDER_TITLE = "Load over the run"
+    room = 0
+    """Maximum rows that it may take."""
+    _snapshot: Snapshot | None = None
+    _measures: Sequence[Measure] = ()
+    _each = 1
 
     def show(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
 from textual import events
@@ -41,7 +41,7 @@ class RankGrid(Drawn):
     """Shows every rank as a cell with glyph and colour, and with number and pace if there is room."""
 
     can_focus = True
-    PLACE = "Ranks"
+    BORDER_TITLE = PLACE = "Ranks"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("grid.left", "h,left", "move(-1, 0)", "left", "previous rank", group=MOVE, show=False),
         bind("grid.right", "l,right", "move(1, 0)", "right", "next rank", group=MOVE, show=False),
@@ -68,14 +68,11 @@ class RankGrid(Drawn):
             super().__init__()
             self.rank = rank
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.border_title = "Ranks"
-        self.cursor: int | None = None
-        """The selected rank."""
-        self._snapshot: Snapshot | None = None
-        self._ranks: list[RankNow] = []
-        self._top = 0
+    cursor: int | None = None
+    """The selected rank."""
+    _snapshot: Snapshot | None = None
+    _ranks: Sequence[RankNow] = ()
+    _top = 0
 
     def show(self, snapshot: Snapshot) -> None:
         first = self._snapshot is None

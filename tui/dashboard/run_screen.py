@@ -137,13 +137,13 @@ class RunScreen(DisttuiScreen):
     def body(self) -> Iterable[Widget]:
         """Yield progress, story, hosts, ranks, events, charts and log."""
         yield ProgressLine()
-        yield self._classed(StoryPane("story"))
+        yield self._classed(StoryPane(id="story"))
         with Horizontal(id="upper"):
             with Vertical(id="left"):
-                yield self._classed(HostsPane("hosts"))
-                yield self._classed(RankGrid("ranks"))
-                yield self._classed(LoadPane("load"))
-                yield self._classed(TimelinePane("events"))
+                yield self._classed(HostsPane(id="hosts"))
+                yield self._classed(RankGrid(id="ranks"))
+                yield self._classed(LoadPane(id="load"))
+                yield self._classed(TimelinePane(id="events"))
             with Vertical(id="charts"):
                 for row in range(CHARTS // 2):
                     with Horizontal(classes="row", id=f"row{row}"):

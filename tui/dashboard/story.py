@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import chain
 
 from rich.style import Style
@@ -27,10 +28,7 @@ class ProgressLine(Drawn):
     """The progress: `step 1,240 / 5,000 ━━━━━╸───── 25 %  eta 0:37:40  attempt 1 of 3`."""
 
     DEFAULT_CSS = "ProgressLine { height: 1; padding: 0 1; text-style: none; }"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._snapshot: Snapshot | None = None
+    _snapshot: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -94,17 +92,14 @@ class StoryPane(Drawn):
     """Shows the cause first, then its consequences, then the exception."""
 
     can_focus = True
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.border_title = "What happened"
-        self._lines: list[str] = []
-        self._kind = "failed"
+    BORDER_TITLE = "What happened"
+    _lines: Sequence[str] = ()
+    _kind = "failed"
 
     def show(self, snapshot: Snapshot) -> bool:
         """Show a snapshot; return whether there is a story."""
         lines, self._kind = story(snapshot)
-        self.border_title = "What it waits for" if self._kind == "queued" else "What happened"
+        self.border_title = "What it waits for" if self._kind == "queued" else self.BORDER_TITLE
         if lines != self._lines:
             self._lines = lines
             self.refresh(layout=True)
@@ -144,7 +139,7 @@ def _cut(rows: list[str], most: int, width: int) -> list[str]:
     return rows if len(rows) <= most or most < 1 else [*rows[: most - 1], f"{rows[most - 1][: width - 2]} …"]
 
 
-def _last(texts: list[str], most: int, width: int) -> list[str]:
+def _last(texts: Sequence[str], most: int, width: int) -> list[str]:
     """The last texts that fit into `most` rows, after the beginning of the text before them."""
     rows: list[str] = []
     for text in reversed(texts):

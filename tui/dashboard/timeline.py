@@ -21,6 +21,7 @@ class TimelinePane(Drawn):
     """One line per moment; the newest are visible until the user scrolls back."""
 
     can_focus = True
+    BORDER_TITLE = "Events"
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVES,
         bind("timeline.open", "enter", "open", "go there", "show the log of that rank; in a replay, go to that time",
@@ -34,15 +35,12 @@ class TimelinePane(Drawn):
             super().__init__()
             self.moment = moment
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.border_title = "Events"
-        self._moments: tuple[Moment, ...] = ()
-        self._began: float | None = None
-        self._several = False
-        """Whether the run has several hosts."""
-        self._cursor: int | None = None
-        """Index of the selected moment; None to follow the newest."""
+    _moments: tuple[Moment, ...] = ()
+    _began: float | None = None
+    _several = False
+    """Whether the run has several hosts."""
+    _cursor: int | None = None
+    """Index of the selected moment; None to follow the newest."""
 
     def show(self, snapshot: Snapshot) -> None:
         self._moments, self._began = snapshot.moments, snapshot.began

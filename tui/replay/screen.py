@@ -49,12 +49,9 @@ class ReplayBar(Drawn):
 
     DEFAULT_CSS = "ReplayBar { height: 1; padding: 0 1; background: $surface; }"
     MARKED: ClassVar[tuple[str, ...]] = ("failed", "warning", "not seen", "lost", "slow")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._snapshot: Snapshot | None = None
-        self._marks: tuple[tuple[float, str], ...] = ()
-        self._place = (0, 1)
+    _snapshot: Snapshot | None = None
+    _marks: tuple[tuple[float, str], ...] = ()
+    _place = (0, 1)
 
     def mark(self, marks: tuple[tuple[float, str], ...]) -> None:
         """Set the moments of the whole run, as (unix time, look); only those in MARKED are shown."""

@@ -161,12 +161,10 @@ class ProcessPane(RowList[Running]):
         Sort("pid", lambda one: one.process.pid),
     )
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.only = ""
-        """The key of the host or GPU whose processes are shown; empty for all."""
-        self._all: list[Running] = []
-        self._columns: list[_ProcessColumn] = []
+    only = ""
+    """The key of the host or GPU whose processes are shown; empty for all."""
+    _all: Sequence[Running] = ()
+    _columns: Sequence[_ProcessColumn] = ()
 
     def show(self, hosts: tuple[HostNow, ...]) -> None:
         self._all = [

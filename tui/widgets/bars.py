@@ -31,13 +31,9 @@ class HeaderBar(Widget):
     """
 
     ALLOW_SELECT = False
-
-    def __init__(self, title: str = "disttui") -> None:
-        super().__init__()
-        self._title = title
-        self._facts: tuple[str, ...] = ()
-        self._state = ""
-        self._right = ""
+    _title = "disttui"
+    _facts: tuple[str, ...] = ()
+    _state = _right = ""
 
     def show(self, title: str, facts: Sequence[str] = (), state: str = "", right: str = "") -> None:
         """Set the texts; redraw if they have changed.
