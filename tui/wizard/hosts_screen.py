@@ -9,10 +9,7 @@ import asyncio
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
 
 from textual import on, work
 from textual.message import Message
@@ -31,8 +28,6 @@ from disttui.tui.wizard.draft import Draft, HostCheck, WizardState, asked_of, ne
 from disttui.tui.wizard.hardware import AskingTable
 from disttui.tui.wizard.hosts import SANDBOX_ROW, HostsStep, HostTable, NameInput
 from disttui.tui.wizard.step import Step
-
-Result = TypeVar("Result")
 
 
 class HostChanged(Message):
@@ -113,24 +108,6 @@ def run_detached(work: Callable[[], object]) -> None:
     threading.Thread(target=work, name="detached", daemon=True).start()
 
 
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """Run `work` in a new thread and await it, because unresponsive hosts would exhaust asyncio's pool."""
-    future: Future[Result] = Future()
-
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:
-            with suppress(Exception):
-                future.set_exception(error)
-        else:
-            with suppress(Exception):
-                future.set_result(result)
-
-    run_detached(run)
-    return await asyncio.wrap_future(future)
-
-
 class HostsScreen(DisttuiScreen):
     """Keeps one `WizardState` up to date with the user's changes to the draft and the hosts' answers."""
 
@@ -176,7 +153,7 @@ class HostsScreen(DisttuiScreen):
     @work(group="discover")
     async def _discover(self) -> None:
         app = self.disttui
-        found = await in_thread(lambda: find_all(app.ssh_config, app.environ, here()))
+        found = await asyncio.to_thread(find_all, app.ssh_config, app.environ, here())
         self._view = replace(self._view, found=(*self._view.found, *found))
         self._show()
         hosts = self.query_one(HostsStep)
@@ -188,7 +165,7 @@ class HostsScreen(DisttuiScreen):
     @on(HostsStep.FileNamed)
     async def _read(self, event: HostsStep.FileNamed) -> None:
         try:
-            found = await in_thread(lambda: read_file(event.path, ask=True))
+            found = await asyncio.to_thread(read_file, event.path, ask=True)
         except InputError as error:
             self.notify(str(error), severity="error")
             return

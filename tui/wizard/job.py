@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,6 @@ from disttui.tui.keys import MOVE, OPEN, bind
 from disttui.tui.widgets.choices import Cycle
 from disttui.tui.widgets.points import Point
 from disttui.tui.wizard.draft import FOR_THE_JOB, JOB_KINDS, SETTINGS, Draft, WizardState, chosen, with_choice
-from disttui.tui.wizard.hosts_screen import in_thread
 from disttui.tui.wizard.step import Step, StepNotes
 
 _KINDS = {"built-in": "builtin", "script": "script", "module": "module", "command": "command"}
@@ -62,7 +62,7 @@ class RemotePaths(Suggester):
     async def get_suggestion(self, value: str) -> str | None:
         """Return the first completion, and pass all of them to `offer`."""
         try:
-            answer = await in_thread(lambda: self._ask(value))
+            answer = await asyncio.to_thread(self._ask, value)
         except DisttuiError:
             return None
         names = [str(name) for name in answer.get("names", ())][:100]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +43,7 @@ from disttui.tui.wizard.draft import Draft, WizardState, draft_again, make_plan,
 from disttui.tui.wizard.hardware import HardwareStep
 from disttui.tui.wizard.host_form import HostForm
 from disttui.tui.wizard.hosts import HostsStep
-from disttui.tui.wizard.hosts_screen import HostsScreen, in_thread, run_detached
+from disttui.tui.wizard.hosts_screen import HostsScreen, run_detached
 from disttui.tui.wizard.job import JobStep
 from disttui.tui.wizard.processes import HostValues, ProcessesStep
 from disttui.tui.wizard.step import Step
@@ -301,7 +302,7 @@ class WizardScreen(HostsScreen):
 
         if profile is not None and code is None:
             try:
-                code = await in_thread(partial(collect_code, profile, self.disttui.environ, tell=tell))
+                code = await asyncio.to_thread(collect_code, profile, self.disttui.environ, tell=tell)
             except DisttuiError as error:
                 code = error
             finally:
@@ -385,7 +386,7 @@ class WizardScreen(HostsScreen):
         self._show()
         self.refresh_bindings()
         try:
-            step.measured = planned.profile, await in_thread(partial(self._measure, planned))
+            step.measured = planned.profile, await asyncio.to_thread(self._measure, planned)
         finally:
             self._launching, step.busy = False, ""
             self._show()
@@ -434,7 +435,7 @@ class WizardScreen(HostsScreen):
         """Start the run, and open its dashboard."""
         links = {state.name: state.link for state in view.of_hosts() if state.link}
         try:
-            run = await in_thread(partial(self._launch, links, view))
+            run = await asyncio.to_thread(self._launch, links, view)
         except DisttuiError as error:
             self.notify(str(error), severity="error", timeout=20)
             self._launching, self.query_one(CheckStep).busy = False, ""
@@ -457,15 +458,15 @@ class WizardScreen(HostsScreen):
         """Save the draft to a path; return the error, or an empty text if it was saved."""
         same = draft.path is not None and path == draft.path
         try:
-            if await in_thread(path.is_dir):
+            if await asyncio.to_thread(path.is_dir):
                 return f"{path}: this is a folder; name a file in it"
-            if not same and await in_thread(path.exists):
+            if not same and await asyncio.to_thread(path.exists):
                 if not await self.disttui.ask(f"Replace {path.name}?", f"{path} already exists.", "replace"):
                     return f"{path.name} already exists"
                 same = True
             # A confirmed file is replaced, but not a concurrent edit by another person: `before` detects it.
-            before = draft.old if path == draft.path else await in_thread(lambda: text_of(path)) if same else None
-            saved = await in_thread(lambda: save_at(path, draft.text, before, self.disttui.environ))
+            before = draft.old if path == draft.path else await asyncio.to_thread(text_of, path) if same else None
+            saved = await asyncio.to_thread(save_at, path, draft.text, before, self.disttui.environ)
             if saved and saved.other:
                 self.notify(f"conflict: your version was saved as {saved.other}", severity="warning")
             elif saved and saved.commit:
