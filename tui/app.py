@@ -53,7 +53,7 @@ from textual.screen import Screen
 from disttui.runner.errors import InputError
 from disttui.runner.ids import short
 from disttui.runner.text.glyphs import reduced
-from disttui.runner.user.config import Settings, load_settings
+from disttui.runner.user.config import Settings
 from disttui.tui import theme
 from disttui.tui.dialogs.question import QuestionGate
 from disttui.tui.key_queue import KeyQueue
@@ -198,6 +198,16 @@ class DisttuiApp(Shell):
         if "TEXTUAL_ANIMATIONS" not in environ:
             still = "SSH_CONNECTION" in environ if self.settings.animations is None else not self.settings.animations
             self.animation_level = "none" if still else "basic"
+
+    def run_to_the_end(self) -> int:
+        """Run in this terminal until the user quits, then what `at_end` has; return the exit code of the command."""
+        try:
+            self.run()
+        finally:
+            self.ended.set()
+            for work in self.at_end:
+                work()
+        return self.return_code or 0
 
     async def on_event(self, event: events.Event) -> None:
         """Queue keys and clicks; handle every other event immediately."""
@@ -390,38 +400,3 @@ class DisttuiApp(Shell):
     def _theme_wanted(self) -> str:
         wanted = self.settings.theme
         return wanted if wanted in self.available_themes else theme.suggested(self.environ)
-
-
-def start(
-    environ: Mapping[str, str],
-    *,
-    first: First | None = None,
-    read_only: bool = False,
-    ssh_config: str | None = None,
-    accept_new_host_keys: bool = False,
-) -> tuple[int, First | None]:
-    """Run the app in this terminal until the user quits.
-
-    Returns the exit code of the command, and the run or replay that was opened last.
-
-    Args:
-        first: The screen to open over the home screen.
-
-    Raises:
-        InputError: The config is invalid.
-    """
-    app = DisttuiApp(
-        environ,
-        load_settings(environ),
-        first=first,
-        read_only=read_only,
-        ssh_config=ssh_config,
-        accept_new_host_keys=accept_new_host_keys,
-    )
-    try:
-        app.run()
-    finally:
-        app.ended.set()
-        for work in app.at_end:
-            work()
-    return app.return_code or 0, app.router.shown

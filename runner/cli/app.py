@@ -120,13 +120,18 @@ def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, 
     if problem := _no_terminal():
         raise InputError(f"the app needs a terminal, but {problem}", instead)
     from disttui.runner.cli import startup
-    from disttui.tui.app import start
+    from disttui.runner.user.config import load_settings
+    from disttui.tui.app import DisttuiApp
     from disttui.tui.router import First
 
     startup.unmask()
     config, accept = given("ssh_config"), bool(given("accept_new_host_keys"))
     screen = First(*first) if first else None
-    code, shown = start(os.environ, first=screen, read_only=read_only, ssh_config=config, accept_new_host_keys=accept)
+    settings = load_settings(os.environ)
+    app = DisttuiApp(
+        os.environ, settings, first=screen, read_only=read_only, ssh_config=config, accept_new_host_keys=accept
+    )
+    code, shown = app.run_to_the_end(), app.router.shown
     if shown and code == 0:
         _say_run(str(shown.arguments[0]), "attach" if shown.kind == "run" else "runs replay")
     raise SystemExit(code)
