@@ -23,7 +23,7 @@ import pytest
 
 from disttui.tui.app import DisttuiApp
 from tests.tui import shelf_kit as kit
-from tests.tui.scenes import Scene, dashboard, home, in_replay, in_top, in_wizard, nothing, wizard
+from tests.tui.scenes import Scene, dashboard, home, hosts, in_replay, in_top, in_wizard, nothing, wizard
 from tests.tui.wizard_kit import HOSTS, record
 from tests.unit.waiting import Patience
 
@@ -41,7 +41,7 @@ SCENES = (
     Scene("check", (120, 35), act=in_wizard(5)),
     Scene("dashboard", (160, 44), act=in_replay()),
     Scene("log", (120, 35), act=in_replay("slash", *"loss", "enter", "z")),
-    Scene("top", (120, 35), act=in_top),
+    Scene("top", (120, 35), act=in_top(hosts(2, 8))),
 )
 """What is kept in docs/img."""
 LOOKED_AT = ((40, 12), (79, 24), (80, 24), (120, 35), (200, 50))

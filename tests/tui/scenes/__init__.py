@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from textual.pilot import Pilot
 
+from disttui.runner.runs.watch import HostNow
 from disttui.tui.app import DisttuiApp
 from disttui.tui.dialogs.prompts import AppPrompts
 from disttui.tui.dialogs.question import Question
@@ -39,20 +40,25 @@ def nothing(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
 
-async def in_top(pilot: Pilot[None]) -> None:
-    screen = top_kit.MadeUpTop()
-    await pilot.app.push_screen(screen)
-    for second in range(90):
-        screen.post_message(TopChanged(top_kit.hosts(2, 8, top_kit.NOW + second), top_kit.NOW + second))
-        await pilot.pause()
+def in_top(*states: Callable[[float], tuple[HostNow, ...]], keys: Sequence[str] = ()) -> Callable[..., Awaitable[None]]:
+    """The screen `top` after 90 s of hosts in a state, the last of `states`."""
+
+    async def play(pilot: Pilot[None]) -> None:
+        screen = top_kit.MadeUpTop()
+        await pilot.app.push_screen(screen)
+        for second in range(90):
+            at = top_kit.NOW + second
+            screen.post_message(TopChanged(states[0 if second < 80 else -1](at), at))
+            await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+
+    return play
 
 
-async def in_leased_top(pilot: Pilot[None]) -> None:
-    screen = top_kit.MadeUpTop()
-    await pilot.app.push_screen(screen)
-    for second in range(90):
-        screen.post_message(TopChanged(top_kit.leased(top_kit.NOW + second), top_kit.NOW + second))
-        await pilot.pause()
+def hosts(count: int, gpus: int) -> Callable[[float], tuple[HostNow, ...]]:
+    return lambda t: top_kit.hosts(count, gpus, t)
 
 
 def in_replay(*keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:

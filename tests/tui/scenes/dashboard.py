@@ -71,9 +71,7 @@ def in_run(
         app = pilot.app
         assert isinstance(app, DisttuiApp)
         app.read_only = read_only
-        folder = Path(app.environ["XDG_DATA_HOME"]) / "disttui" / "runs" / RUN
-        shutil.rmtree(folder, ignore_errors=True)
-        make(folder)
+        make(_emptied(app))
         screen = MadeUpDashboard(RUN, now, unseen)
         with patch("disttui.tui.dashboard.run_screen.Ended.look"):
             await app.push_screen(screen)
@@ -84,6 +82,13 @@ def in_run(
     return play
 
 
+def _emptied(app: DisttuiApp) -> Path:
+    """The folder of the run, without the run of the picture before."""
+    folder = Path(app.environ["XDG_DATA_HOME"]) / "disttui" / "runs" / RUN
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
 async def _press(pilot: Pilot[None], keys: Sequence[str]) -> None:
     for key in keys:
         await pilot.press(key)
@@ -91,30 +96,15 @@ async def _press(pilot: Pilot[None], keys: Sequence[str]) -> None:
     await pilot.pause(0.4)
 
 
-def replayed(make: Callable[[Path], object], *keys: str) -> Act:
-    """Open the replay of a run that `make` writes."""
+def replayed(run: str, *keys: str) -> Act:
+    """Open the replay of `example`, or of a run in which a rank has failed."""
 
     async def play(pilot: Pilot[None]) -> None:
         app = pilot.app
         assert isinstance(app, DisttuiApp)
-        folder = Path(app.environ["XDG_DATA_HOME"]) / "disttui" / "runs" / RUN
-        shutil.rmtree(folder, ignore_errors=True)
-        make(folder)
-        app.router.open_replay(RUN)
-        await until(pilot, lambda: getattr(app.screen, "snapshot", None) is not None)
-        await pilot.pause(0.5)
-        await _press(pilot, keys)
-
-    return play
-
-
-def example(*keys: str) -> Act:
-    """Open the recorded example."""
-
-    async def play(pilot: Pilot[None]) -> None:
-        app = pilot.app
-        assert isinstance(app, DisttuiApp)
-        app.router.open_replay("example")
+        if run != "example":
+            _failed(_emptied(app))
+        app.router.open_replay(run)
         await until(pilot, lambda: getattr(app.screen, "snapshot", None) is not None)
         await pilot.pause(0.5)
         await _press(pilot, keys)
@@ -381,12 +371,12 @@ SCENES = (
     _scene("log-error", in_run(_failed, "ampersand", "escape", "e")),
     _scene("log-yank", in_run(_coloured, "ampersand", "escape", "k", "k", "y")),
     # Replays
-    _scene("replay-end", example()),
-    _scene("replay-begin", example("home")),
-    _scene("replay-soon", example("home", "full_stop", "full_stop")),
-    _scene("replay-middle", example("end", "less_than_sign", "less_than_sign", "less_than_sign")),
-    _scene("replay-event", example("home", "e", "e", "e", "e")),
-    _scene("replay-speed", example("home", "x", "x", "x", "space")),
-    _scene("replay-failed", replayed(_failed)),
-    _scene("replay-help", example("question_mark")),
+    _scene("replay-end", replayed("example")),
+    _scene("replay-begin", replayed("example", "home")),
+    _scene("replay-soon", replayed("example", "home", "full_stop", "full_stop")),
+    _scene("replay-middle", replayed("example", "end", "less_than_sign", "less_than_sign", "less_than_sign")),
+    _scene("replay-event", replayed("example", "home", "e", "e", "e", "e")),
+    _scene("replay-speed", replayed("example", "home", "x", "x", "x", "space")),
+    _scene("replay-failed", replayed(RUN)),
+    _scene("replay-help", replayed("example", "question_mark")),
 )  # fmt: skip

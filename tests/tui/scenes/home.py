@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from disttui.tui.home.screen import HomeScreen
 from disttui.tui.load.feed import TopChanged
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
-from tests.tui.scenes import Scene, in_leased_top, in_replay, in_wizard
+from tests.tui.scenes import Scene, hosts, in_replay, in_top, in_wizard
 from tests.tui.snap import screen_text, until
 
 
@@ -105,27 +104,6 @@ async def _toasts(pilot: Pilot[None]) -> None:
     app.notify("10.0.0.14:22 refuses the connection", title="pair-7f3a was not stopped", severity="error")
 
 
-def _top(*states: Callable[[float], tuple[HostNow, ...]], keys: Sequence[str] = ()) -> Callable[..., Awaitable[None]]:
-    """The screen `top` after 90 s of hosts in a state, the last of `states`."""
-
-    async def play(pilot: Pilot[None]) -> None:
-        screen = top_kit.MadeUpTop()
-        await pilot.app.push_screen(screen)
-        for second in range(90):
-            at = top_kit.NOW + second
-            screen.post_message(TopChanged(states[0 if second < 80 else -1](at), at))
-            await pilot.pause()
-        for key in keys:
-            await pilot.press(key)
-            await pilot.pause()
-
-    return play
-
-
-def _hosts(count: int, gpus: int) -> Callable[[float], tuple[HostNow, ...]]:
-    return lambda t: top_kit.hosts(count, gpus, t)
-
-
 SCENES = (
     Scene("home-live", (80, 24), act=watched),
     Scene("profile-error", (80, 24), ["2", "enter"]),
@@ -134,7 +112,7 @@ SCENES = (
     Scene("palette", (100, 30), ["ctrl+p", "p", "a"]),
     Scene("palette-all", (80, 24), ["ctrl+p"]),
     Scene("themes", (80, 24), ["ctrl+p", *"theme", "enter"]),
-    Scene("top-leased", (120, 36), act=in_leased_top),
+    Scene("top-leased", (120, 36), act=in_top(top_kit.leased)),
     Scene("help-shell", (80, 24), ["question_mark", "slash", *"lease"]),
     Scene("one-profile", (80, 24), prepare=one_profile),
     Scene("many-runs", (80, 24), prepare=many_runs),
@@ -150,17 +128,17 @@ SCENES = (
     Scene("run-profile", (80, 24), ["2", "j", "r"]),
     Scene("read-only", (80, 24), act=_read_only),
     Scene("toasts", (80, 24), act=_toasts),
-    Scene("top-cpu", (80, 24), act=_top(_hosts(3, 0))),
-    Scene("top-16", (80, 24), act=_top(_hosts(16, 8))),
-    Scene("top-trouble", (80, 24), act=_top(_hosts(2, 2), top_kit.troubled)),
-    Scene("top-host", (80, 24), act=_top(_hosts(2, 8), keys=["enter"])),
-    Scene("top-gpu", (80, 24), act=_top(_hosts(2, 8), keys=["enter", "j", "enter"])),
-    Scene("top-processes", (80, 24), act=_top(_hosts(2, 8), keys=["tab", "s", "z"])),
-    Scene("top-filter", (80, 24), act=_top(_hosts(2, 8), keys=["tab", "slash", *"bob"])),
+    Scene("top-cpu", (80, 24), act=in_top(hosts(3, 0))),
+    Scene("top-16", (80, 24), act=in_top(hosts(16, 8))),
+    Scene("top-trouble", (80, 24), act=in_top(hosts(2, 2), top_kit.troubled)),
+    Scene("top-host", (80, 24), act=in_top(hosts(2, 8), keys=["enter"])),
+    Scene("top-gpu", (80, 24), act=in_top(hosts(2, 8), keys=["enter", "j", "enter"])),
+    Scene("top-processes", (80, 24), act=in_top(hosts(2, 8), keys=["tab", "s", "z"])),
+    Scene("top-filter", (80, 24), act=in_top(hosts(2, 8), keys=["tab", "slash", *"bob"])),
     Scene("help-wizard", (80, 24), act=in_wizard(1, ["gpu1"], "f1")),
     Scene("help-processes", (80, 24), act=in_wizard(3, ["gpu1", "gpu2"], "question_mark")),
     Scene("help-replay", (80, 24), act=in_replay("question_mark")),
     Scene("help-log", (80, 24), act=in_replay("l", "question_mark", "slash", *"find")),
-    Scene("help-top", (80, 24), act=_top(_hosts(2, 8), keys=["question_mark"])),
+    Scene("help-top", (80, 24), act=in_top(hosts(2, 8), keys=["question_mark"])),
     Scene("home-no-colour", (80, 24), prepare=failed, environ={"NO_COLOR": "1"}),
 )
