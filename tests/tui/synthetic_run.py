@@ -64,6 +64,19 @@ def write(
     return folder
 
 
+def fail(mirror: Path, rank: int, frames: str = "", node: int = 0) -> None:
+    """Have a rank of a host raise a ValueError, and the run fail."""
+    raised = {"rank": rank, "type": "ValueError", "message": "no such token"}
+    traceback = f"Traceback (most recent call last):\n{frames}ValueError: no such token"
+    error = {"t": BEGIN + 30, "e": "error", "attempt": 1, **raised, "traceback": traceback, "at": BEGIN + 30}
+    with (mirror / f"{node}" / "events.jsonl").open("a") as events:
+        events.write(json.dumps(error) + "\n")
+    cause = {"node": node, "kind": "exception", **raised}
+    end = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
+    for place in mirror.glob("[0-9]*"):
+        (place / "exit.json").write_text(json.dumps(end))
+
+
 def _lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 

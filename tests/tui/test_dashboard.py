@@ -36,7 +36,7 @@ from disttui.tui.log.view import TAIL
 from disttui.tui.router import First, Opener
 from disttui.tui.run.feed import LeaderClock, LiveFeed, RunChanged, Snapshot, SnapshotBuilder
 from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
-from tests.tui.synthetic_run import BEGIN, write
+from tests.tui.synthetic_run import BEGIN, fail, write
 from tests.tui.widget_kit import burst
 from tests.unit.state_kit import fold
 
@@ -194,16 +194,7 @@ async def test_another_metric_can_be_picked(tmp_path: Path) -> None:
 
 async def test_a_run_that_has_ended_is_reported_with_its_cause(tmp_path: Path) -> None:
     mirror = write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=20)
-    error = {"t": BEGIN + 30, "e": "error", "attempt": 1, "rank": 3, "type": "ValueError", "message": "no such token"}
-    with (mirror / "1" / "events.jsonl").open("a") as events:
-        events.write(
-            json.dumps({**error, "traceback": "Traceback:\n  boom\nValueError: no such token", "at": BEGIN + 30})
-        )
-        events.write("\n")
-    cause = {"node": 1, "rank": 3, "kind": "exception", "type": "ValueError", "message": "no such token"}
-    for node in "01":
-        end: dict[str, Any] = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
-        (mirror / node / "exit.json").write_text(json.dumps(end))
+    fail(mirror, 3, node=1)
     async with opened("run", "run-1", tmp_path) as (pilot, _):
         await until(pilot, lambda: "✗ failed" in shown(pilot))
         assert "rank 3 on synthetic001 raised ValueError" in shown(pilot)
@@ -214,14 +205,7 @@ def _failed(folder: Path, hosts: int = 2) -> None:
     """A run whose rank 3 has raised, as its mirror."""
     mirror = write(folder / "disttui" / "runs" / "run-1", hosts=hosts, per_host=4, steps=40)
     frames = "".join(f'  File "/home/ada/train.py", line {line}, in step\n    call()\n' for line in range(8))
-    error = {"t": BEGIN + 30, "e": "error", "attempt": 1, "rank": 3, "type": "ValueError", "message": "no such token"}
-    error |= {"traceback": f"Traceback (most recent call last):\n{frames}ValueError: no such token", "at": BEGIN + 30}
-    with (mirror / "0" / "events.jsonl").open("a") as events:
-        events.write(json.dumps(error) + "\n")
-    cause = {"node": 0, "rank": 3, "kind": "exception", "type": "ValueError", "message": "no such token"}
-    for node in range(hosts):
-        end: dict[str, Any] = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
-        (mirror / f"{node}" / "exit.json").write_text(json.dumps(end))
+    fail(mirror, 3, frames)
 
 
 def _panes(pilot: Pilot[None]) -> list[str]:

@@ -23,7 +23,7 @@ from disttui.tui.widgets.bars import FooterBar
 from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import asked, environ, shows
 from tests.tui.snap import screen_text, until
-from tests.tui.synthetic_run import BEGIN, write
+from tests.tui.synthetic_run import fail, write
 
 _JOB = """
 import json, os, pathlib, sys
@@ -38,15 +38,7 @@ folder.mkdir(parents=True, exist_ok=True)
 def _failed(folder: Path, code: Path) -> None:
     """A run whose rank 1 has raised at line 3 of a file, as its mirror."""
     mirror = write(folder / "data" / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=40)
-    frame = f'  File "{code}", line 3, in step\n    raise ValueError("no such token")\n'
-    error = {"t": BEGIN + 30, "e": "error", "attempt": 1, "rank": 1, "type": "ValueError", "message": "no such token"}
-    error |= {"traceback": f"Traceback (most recent call last):\n{frame}ValueError: no such token", "at": BEGIN + 30}
-    with (mirror / "0" / "events.jsonl").open("a") as events:
-        events.write(json.dumps(error) + "\n")
-    cause = {"node": 0, "rank": 1, "kind": "exception", "type": "ValueError", "message": "no such token"}
-    for node in "01":
-        end = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
-        (mirror / node / "exit.json").write_text(json.dumps(end))
+    fail(mirror, 1, f'  File "{code}", line 3, in step\n    raise ValueError("no such token")\n')
 
 
 def _footer(app: DisttuiApp) -> str:
