@@ -257,9 +257,7 @@ def test_a_line_is_broken_where_an_attempt_begins() -> None:
 
 async def test_several_lines_have_a_legend_in_their_colours() -> None:
     chart, history = Chart(0), filled()
-    async with text_of(chart, (60, 14)) as (pilot, text):
-        chart.show(snapshot_of(history))
-        await pilot.pause()
+    async with text_of(chart, (60, 14), snapshot_of(history)) as (pilot, text):
         assert "━ loss" not in text()
         await pilot.press("a")
         assert "━ rank 0  ━ rank 1" in text()
@@ -279,27 +277,21 @@ async def test_no_time_axis_begins_in_1970_before_the_start_is_known() -> None:
         history.metrics(now + second, 1, 0, {"t": now + second, "step": second, "loss": 3.0})
         history.telemetry(now + second, 0, {"t": now + second, "cpu": 50.0, "gpus": []})
     early = replace(snapshot_of(history, now=now + 100), began=None)
-    async with text_of(chart, (60, 14)) as (pilot, text):
-        chart.show(early)
-        await pilot.pause()
+    async with text_of(chart, (60, 14), early) as (pilot, text):
         assert "No numbers yet" in text() and " d" not in text() and "0:00" not in text()
         await pilot.press("right", "plus", "b", "b")
         chart.show(replace(early, began=now))
         await pilot.pause()
         assert "loss  3" in text() and "0:00" in text() and "1:30" in text()
     load.room = 10
-    async with text_of(load, (100, 14)) as (pilot, text):
-        load.show(early)
-        await pilot.pause()
+    async with text_of(load, (100, 14), early) as (pilot, text):
         assert "cpu" in text()
 
 
 async def test_a_new_attempt_is_marked_from_its_beginning_on() -> None:
     chart, history = Chart(0), filled()
     history.begun.update({1: 2.0, 2: 60.0})
-    async with text_of(chart, (60, 14)) as (pilot, text):
-        chart.show(snapshot_of(history, now=59.0))
-        await pilot.pause()
+    async with text_of(chart, (60, 14), snapshot_of(history, now=59.0)) as (pilot, text):
         assert "attempt" not in text()
         chart.show(snapshot_of(history))
         await pilot.pause()
@@ -309,9 +301,7 @@ async def test_a_new_attempt_is_marked_from_its_beginning_on() -> None:
 async def test_a_flat_chart_with_a_value_in_its_title_has_a_line() -> None:
     for height in (3, 4):
         chart = Chart(0)
-        async with text_of(chart, (60, height)) as (pilot, text):
-            chart.show(snapshot_of(filled()))
-            await pilot.pause()
+        async with text_of(chart, (60, height), snapshot_of(filled())) as (_, text):
             assert "loss  1.5" in text()
             assert "No numbers" not in text()
             assert any("\u2800" < one < "\u2900" for one in text())
@@ -319,9 +309,7 @@ async def test_a_flat_chart_with_a_value_in_its_title_has_a_line() -> None:
 
 async def test_a_replay_chart_has_no_scale_before_its_first_value() -> None:
     chart = Chart(0)
-    async with text_of(chart, (60, 12)) as (pilot, text):
-        chart.show(snapshot_of(filled(), now=-1.0))
-        await pilot.pause()
+    async with text_of(chart, (60, 12), snapshot_of(filled(), now=-1.0)) as (pilot, text):
         assert "loss" in text() and "0.5" not in text() and "┤" not in text()
         chart.show(snapshot_of(filled()))
         await pilot.pause()
@@ -332,9 +320,7 @@ async def test_a_host_that_is_as_busy_as_before_has_a_level_line() -> None:
     chart, history = Chart(0), MetricHistory(1)
     for second in range(100):
         history.telemetry(second, 0, {"t": second, "cpu": 99.0 + second % 2, "gpus": []})
-    async with text_of(chart, (60, 14)) as (pilot, text):
-        chart.show(snapshot_of(history))
-        await pilot.pause()
+    async with text_of(chart, (60, 14), snapshot_of(history)) as (_, text):
         assert "100 % ┤" in text() and " 0 % ┤" in text() and "99.5" not in text()
 
 
@@ -346,9 +332,7 @@ def test_values_are_short() -> None:
 
 async def test_keys_change_what_is_drawn() -> None:
     chart = Chart(0)
-    async with text_of(chart, (60, 14)) as (pilot, text):
-        chart.show(snapshot_of(filled()))
-        await pilot.pause()
+    async with text_of(chart, (60, 14), snapshot_of(filled())) as (pilot, text):
         assert "loss  1.5" in text()
         assert "mean of 2 ranks" in text()
         for keys, shown in (("l", "log"), ("m", "smooth"), ("plus", "last 1:00"), ("a", "each of 2 ranks")):
@@ -372,9 +356,7 @@ def restarted(ranks: int = 2) -> MetricHistory:
 
 async def test_arrow_keys_move_a_cursor_that_shows_its_step_values() -> None:
     chart = Chart(0)
-    async with text_of(chart, (100, 14)) as (pilot, text):
-        chart.show(snapshot_of(restarted()))
-        await pilot.pause()
+    async with text_of(chart, (100, 14), snapshot_of(restarted())) as (pilot, text):
         assert " at " not in text()
         await pilot.press("right")
         assert "loss  589   at 1:40, step 89" in text()
@@ -394,9 +376,7 @@ async def test_arrow_keys_move_a_cursor_that_shows_its_step_values() -> None:
 
 async def test_hovering_shows_values_and_a_click_pins_them() -> None:
     chart = Chart(0)
-    async with text_of(chart, (100, 14)) as (pilot, text):
-        chart.show(snapshot_of(filled()))
-        await pilot.pause()
+    async with text_of(chart, (100, 14), snapshot_of(filled())) as (pilot, text):
         left = chart.content_offset.x + LABELS + 1
         await pilot.hover(chart, offset=(left + 20, 4))
         under = re.search(r"loss  [\d.]+   at 0:\d\d, step \d+", text())
@@ -412,9 +392,7 @@ async def test_an_outage_shows_no_value() -> None:
     chart, history = Chart(0), MetricHistory(1)
     for second in (*range(40), *range(80, 100)):
         history.metrics(second, 1, 0, {"t": second, "step": second, "loss": 3.0})
-    async with text_of(chart, (100, 14)) as (pilot, text):
-        chart.show(snapshot_of(history))
-        await pilot.pause()
+    async with text_of(chart, (100, 14), snapshot_of(history)) as (pilot, text):
         left = chart.content_offset.x + LABELS + 1
         await pilot.click(chart, offset=(left + (chart.size.width - LABELS - 1) * 7 // 12, 4))
         assert "loss  no value   at 1:" in text()
@@ -422,9 +400,7 @@ async def test_an_outage_shows_no_value() -> None:
 
 async def test_by_step_each_attempt_begins_at_its_own_first_step() -> None:
     chart, history = Chart(0), restarted(1)
-    async with text_of(chart, (100, 14)) as (pilot, text):
-        chart.show(snapshot_of(history))
-        await pilot.pause()
+    async with text_of(chart, (100, 14), snapshot_of(history)) as (pilot, text):
         assert "1:30" in text()
         await pilot.press("b")
         assert "by step" in text() and "┊attempt 2" in text()

@@ -45,9 +45,7 @@ async def test_figures_of_an_unseen_host_are_dim_and_show_their_age(tmp_path: Pa
     hosts = (replace(state.hosts[0], link="seen"), replace(state.hosts[1], link="not seen"))
     moment = Snapshot(replace(state, hosts=hosts), MetricHistory(2), tmp_path, now=now, seen={0: now, 1: BEGIN})
     pane = HostsPane()
-    async with text_of(pane, (100, 6)) as (pilot, text):
-        pane.show(moment)
-        await pilot.pause()
+    async with text_of(pane, (100, 6), moment) as (_, text):
         assert re.search(r"ada .* 50 % .* now\n", text()) and re.search(r"bob .* 50 % .* 2:05 ago\n", text())
         quiet = pane.component("muted")
         loads = [next(part for part in strip if part.text.strip() == "50 %") for strip in pane.draw(100, 5)[1:]]
@@ -65,17 +63,15 @@ def _moment(names: tuple[str, ...], folder: Path) -> Snapshot:
 
 async def test_in_little_room_the_load_of_the_gpus_comes_first(tmp_path: Path) -> None:
     pane = HostsPane()
-    async with text_of(pane, (40, 5)) as (pilot, text):
-        pane.show(_moment(("synthetic000", "synthetic001"), tmp_path))
-        await pilot.pause()
+    async with text_of(pane, (40, 5), _moment(("synthetic000", "synthetic001"), tmp_path)) as (_, text):
         assert "gpu" in text() and "94 %" in text() and "mem" not in text()
 
 
 async def test_hosts_of_one_domain_are_told_apart_in_little_room(tmp_path: Path) -> None:
     pane = HostsPane()
-    async with text_of(pane, (40, 5)) as (pilot, text):
-        pane.show(_moment(("gpu00.cluster.example.org", "gpu01.cluster.example.org"), tmp_path))
-        await pilot.pause()
+    async with text_of(
+        pane, (40, 5), _moment(("gpu00.cluster.example.org", "gpu01.cluster.example.org"), tmp_path)
+    ) as (_, text):
         assert "gpu00 " in text() and "gpu01 " in text() and "94 %" in text()
 
 

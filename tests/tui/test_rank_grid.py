@@ -100,9 +100,7 @@ def test_each_rank_of_a_host_has_its_own_state() -> None:
 )
 async def test_every_rank_is_there_whatever_their_number(hosts: int, per_host: int, shown: str) -> None:
     grid = RankGrid()
-    async with text_of(grid, (70, 17)) as (pilot, text):
-        grid.show(running(hosts, per_host))
-        await pilot.pause()
+    async with text_of(grid, (70, 17), running(hosts, per_host)) as (_, text):
         assert text().count("●") == hosts * per_host + 1  # one is in the title
         assert shown in text()
 
@@ -110,9 +108,7 @@ async def test_every_rank_is_there_whatever_their_number(hosts: int, per_host: i
 @pytest.mark.parametrize(("pace", "shown"), [(0.07, True), (0.095, False), (0.105, False), (0.13, True)])
 async def test_only_a_pace_far_from_the_median_is_coloured(pace: float, shown: bool) -> None:
     grid = RankGrid()
-    async with text_of(grid, (70, 17)) as (pilot, _):
-        grid.show(running(1, 8, slow=3, pace=pace))
-        await pilot.pause()
+    async with text_of(grid, (70, 17), running(1, 8, slow=3, pace=pace)) as (_, _):
         cells = [piece for strip in grid.draw(70, 15) for piece in strip if "●" in piece.text]
         colours = [piece.style.color for piece in cells if piece.style]
         assert len(colours) == 8
@@ -122,9 +118,7 @@ async def test_only_a_pace_far_from_the_median_is_coloured(pace: float, shown: b
 
 async def test_the_cursor_walks_finds_the_slowest_and_opens_its_log() -> None:
     grid = RankGrid()
-    async with text_of(grid, (70, 20)) as (pilot, text):
-        grid.show(running(128, 8, slow=517))
-        await pilot.pause()
+    async with text_of(grid, (70, 20), running(128, 8, slow=517)) as (pilot, text):
         assert "▲ 1 slow" in text()
         await pilot.press("w")
         assert "rank 517 ▲ slow 200 ms on node64, 2.00× median step time" in text()
@@ -136,9 +130,7 @@ async def test_the_cursor_walks_finds_the_slowest_and_opens_its_log() -> None:
 
 async def test_a_narrow_title_counts_what_is_wrong_first() -> None:
     grid = RankGrid()
-    async with text_of(grid, (36, 12)) as (pilot, text):
-        grid.show(running(1, 8, slow=5))
-        await pilot.pause()
+    async with text_of(grid, (36, 12), running(1, 8, slow=5)) as (pilot, text):
         assert "Ranks   ▲ 1 slow  ● 7 running" in text()
         await pilot.resize_terminal(60, 12)
         await until(pilot, lambda: "Ranks · step time   ▲ 1 slow  ● 7 running" in text())
@@ -148,9 +140,7 @@ async def test_a_narrow_title_counts_what_is_wrong_first() -> None:
 
 async def test_paces_are_named_in_the_title_only_where_they_are_shown() -> None:
     grid = RankGrid()
-    async with text_of(grid, (60, 4)) as (pilot, text):
-        grid.show(running(2, 8))
-        await pilot.pause()
+    async with text_of(grid, (60, 4), running(2, 8)) as (pilot, text):
         assert "100 ms" not in text() and "step time" not in text()
         await pilot.resize_terminal(60, 12)
         await until(pilot, lambda: "100 ms" in text() and "Ranks · step time" in text())
@@ -168,9 +158,7 @@ async def test_title_counts_hidden_ranks_and_names_their_key(tmp_path: Path) -> 
 
 async def test_ranks_without_a_pace_leave_no_room_for_one() -> None:
     grid = RankGrid()
-    async with text_of(grid, (40, 12)) as (pilot, text):
-        grid.show(replace(running(1, 8), history=MetricHistory(8)))
-        await pilot.pause()
+    async with text_of(grid, (40, 12), replace(running(1, 8), history=MetricHistory(8))) as (_, text):
         assert "0 ● 1 ● 2 ● 3 ● 4 ● 5 ● 6 ● 7 ●" in text()
 
 
@@ -228,9 +216,7 @@ async def test_failed_and_interrupted_ranks_are_distinguished() -> None:
     ranks = ranks_now(snapshot)
     assert [one.word for one in ranks if one.rank in (1, 2)] == ["failed", "interrupted"]
     hosts = HostsPane()
-    async with text_of(hosts, (100, 5)) as (pilot, text):
-        hosts.show(snapshot)
-        await pilot.pause()
+    async with text_of(hosts, (100, 5), snapshot) as (pilot, text):
         assert "node0 ✗ failed" in text() and "node1 ■ interrupted" in text()
     grid = RankGrid()
     async with text_of(grid, (80, 5)) as (pilot, text):
@@ -309,7 +295,5 @@ def test_a_run_with_all_ranks_up_is_running_before_a_step() -> None:
 async def test_events_without_room_for_a_row_do_not_crash() -> None:
     pane = TimelinePane()
     moment = Moment(1.0, "ok", "node0", "node0 has joined")
-    async with text_of(pane, (40, 4)) as (pilot, text):
-        pane.show(replace(running(1, 1), moments=(moment,)))
-        await pilot.pause()
+    async with text_of(pane, (40, 4), replace(running(1, 1), moments=(moment,))) as (_, text):
         assert "node0 has joined" in text() and pane.draw(40, 0) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -11,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from disttui.tui import theme
+from disttui.tui.run.feed import Snapshot
 from tests.tui.snap import screen_text
 
 _CHARACTERS = {"slash": "/", "ampersand": "&", "space": " ", "enter": "\r", "escape": None, "tab": "\t"}
@@ -45,10 +47,15 @@ class Alone(App[None]):
 
 
 @asynccontextmanager
-async def text_of(widget: Widget, size: tuple[int, int]) -> AsyncIterator[tuple[Pilot[None], Callable[[], str]]]:
-    """Run the widget with the focus on it; gives the pilot and the text on the screen."""
+async def text_of(
+    widget: Widget, size: tuple[int, int], shown: Snapshot | None = None
+) -> AsyncIterator[tuple[Pilot[None], Callable[[], str]]]:
+    """Run the widget with the focus on it, and what it is to show; gives the pilot and the text on the screen."""
     app = Alone(widget)
     async with app.run_test(size=size) as pilot:
         widget.focus()
         await pilot.pause()
+        if shown is not None:
+            cast(Any, widget).show(shown)
+            await pilot.pause()
         yield pilot, lambda: screen_text(app)
