@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
@@ -160,25 +160,37 @@ class NotingRouter(Router):
 
 
 App = TypeVar("App", bound=DisttuiApp)
+Fill = Callable[[Path], object]
 
 
 @overload
 def home(
-    folder: Path, *, size: tuple[int, int] = ..., app: App
+    folder: Path, fill: Fill | None = ..., *, size: tuple[int, int] = ..., app: App
 ) -> AbstractAsyncContextManager[tuple[App, Pilot[None]]]: ...
 
 
 @overload
 def home(
-    folder: Path, *, size: tuple[int, int] = ..., **options: Any
+    folder: Path, fill: Fill | None = ..., *, size: tuple[int, int] = ..., **options: Any
 ) -> AbstractAsyncContextManager[tuple[Doors, Pilot[None]]]: ...
 
 
 @asynccontextmanager
 async def home(
-    folder: Path, *, size: tuple[int, int] = (100, 30), app: DisttuiApp | None = None, **options: Any
+    folder: Path,
+    fill: Fill | None = None,
+    *,
+    size: tuple[int, int] = (100, 30),
+    app: DisttuiApp | None = None,
+    **options: Any,
 ) -> AsyncIterator[tuple[Any, Pilot[None]]]:
-    """The app of a user who has what is in `folder`, at its home screen. The clock stands still at NOW, in UTC."""
+    """The app of a user who has what is in `folder`, at its home screen. The clock stands still at NOW, in UTC.
+
+    Args:
+        fill: Called with the folder, to write what the user has.
+    """
+    if fill is not None:
+        fill(folder)
     environment = environ(folder)
     with (
         patch.dict(os.environ, {**environment, "TZ": "UTC"}),

@@ -36,8 +36,7 @@ def test_nothing_slow_is_imported_before_the_first_screen() -> None:
 
 
 async def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(100, 70)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(100, 70)) as (app, pilot):
         await pilot.press("question_mark")
         await pilot.pause()
         assert_snapshot(app, "help_home_100x70")
@@ -58,8 +57,7 @@ async def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> No
     ],
 )
 async def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened: tuple[object, ...]) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await pilot.press("ctrl+p", *words)
         await until(pilot, lambda: not any(worker.is_running for worker in app.workers if worker.node is app.screen))
         await until(pilot, lambda: app.screen.query_one(OptionList).option_count)
@@ -69,10 +67,8 @@ async def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, 
 
 
 async def test_the_palette_offers_nothing_twice(tmp_path: Path) -> None:
-    async with kit.home(tmp_path, app=DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache"))) as (
-        app,
-        pilot,
-    ):
+    app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache"))
+    async with kit.home(tmp_path, app=app) as (app, pilot):
         for words in ("[2] Profiles", "✓ finished"):
             await until(pilot, lambda words=words: kit.shows(app, words))  # type: ignore[misc]
             offered = [
@@ -205,8 +201,7 @@ async def test_messages_of_a_host_are_shown_with_its_question(tmp_path: Path, si
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)])
 async def test_a_toast_covers_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=size) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=size) as (app, pilot):
         app.notify("pair-7f3a stopped after 0:03", title="a title", timeout=600)
         await until(pilot, lambda: kit.shows(app, "stopped after 0:03"))
         toast = app.screen.query_one(Toast)

@@ -7,7 +7,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import click
-import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
@@ -20,7 +19,7 @@ from disttui.tui.keys import SHELL_COMMANDS
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.snap import screen_text, until
-from tests.tui.wizard_kit import HOSTS, record, walk, wizard
+from tests.tui.wizard_kit import HOSTS, walked
 
 
 def _opened(app: App[None]) -> bool:
@@ -75,8 +74,7 @@ async def test_what_the_app_leaves_to_the_command_line_is_there(tmp_path: Path) 
 
 
 async def test_a_line_finds_keys_by_words_by_the_key_and_by_the_id(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await pilot.press("question_mark")
         await until(pilot, lambda: _opened(app) and "describe hosts and job" in screen_text(app))
         await pilot.press("slash", *"palette")
@@ -126,12 +124,8 @@ async def _help(pilot: Pilot[None], key: str = "question_mark") -> str:
     return words
 
 
-async def test_help_omits_keys_that_the_focused_line_takes_as_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(monkeypatch, HOSTS)
-    async with wizard(tmp_path, size=(110, 60)) as (pilot, opened):
-        await walk(pilot, opened, ["gpu1"], 1)
+async def test_help_omits_keys_that_the_focused_line_takes_as_text(tmp_path: Path) -> None:
+    async with walked(tmp_path, HOSTS, 1, (110, 60), names=["gpu1"]) as (pilot, _):
         words = await _help(pilot, "f1")
         assert "  f1 " in words and "? f1" not in words and "q esc" not in words
         assert "  esc  " in words and "at the first, leave the wizard" in words

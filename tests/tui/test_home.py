@@ -31,8 +31,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
 
 
 async def test_of_a_busy_machine(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (_, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (_, pilot):
         await assert_snapshots(pilot, "home_{}", (*SIZES, (120, 35)))
 
 
@@ -85,8 +84,7 @@ async def test_read_only_it_offers_no_run_and_no_tags(tmp_path: Path) -> None:
 
 
 async def test_beside_runs_that_leave_room_the_profiles_have_it(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(200, 50)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(200, 50)) as (app, pilot):
         profiles, runs = app.screen.query_one("#profiles", Table), app.screen.query_one("#runs", Table)
         await until(pilot, lambda: profiles.size.width > 85)
         assert "alice@laptop" in screen_text(app) and "12,000 / 100,000" in screen_text(app), "the runs lose no column"
@@ -101,8 +99,7 @@ async def test_a_command_in_a_toast_is_not_broken(tmp_path: Path) -> None:
 
 
 async def test_keys_lead_to_the_other_screens(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await pilot.press("enter", "j", "j", "enter", "n", "t", "2", "j", "enter", "3", "enter")
         pair = tmp_path / "config" / "disttui" / "profiles" / "pair.yaml"
         assert app.opened == [
@@ -112,8 +109,7 @@ async def test_keys_lead_to_the_other_screens(tmp_path: Path) -> None:
 
 
 async def test_everything_can_be_clicked(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await pilot.click("#runs", offset=(5, 3), times=2)
         footer = screen_text(app).splitlines()[-1]
         await pilot.click("FooterBar", offset=(footer.index("n new"), 0))
@@ -131,8 +127,7 @@ async def test_the_hosts_of_a_run_are_cut_before_they_are_left_out(tmp_path: Pat
 
 async def test_running_a_profile_asks_first(tmp_path: Path) -> None:
     """The safe answer has the focus, so that enter alone starts nothing."""
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await pilot.press("2", "j")
         for answer in ("n", "escape", "enter", "y"):
             assert not app.opened
@@ -157,8 +152,7 @@ async def test_running_a_profile_with_errors_shows_them(tmp_path: Path) -> None:
 
 
 async def test_stop_is_offered_only_for_active_runs(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         assert "x stop" in screen_text(app)
         await pilot.press("G")
         await pilot.pause()
@@ -180,8 +174,7 @@ async def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
 
 
 async def test_read_only_offers_no_change(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, read_only=True) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, read_only=True) as (app, pilot):
         text = screen_text(app)
         assert "read-only" in text
         assert "x stop" not in text
@@ -192,8 +185,7 @@ async def test_read_only_offers_no_change(tmp_path: Path) -> None:
 
 
 async def test_filter(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await pilot.press("slash", *"pair fail")
         await pilot.pause()
         assert [app.screen.query_one("#runs", Table).key, app.screen.query_one("#runs", Table).count] == [
@@ -210,8 +202,7 @@ async def test_filter(tmp_path: Path) -> None:
 
 
 async def test_titles_count_filtered_rows_and_columns_stay(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(80, 24)) as (app, pilot):
         head = screen_text(app).splitlines()[2]
         await pilot.press("slash", *"pair")
         await until(pilot, lambda: all(kit.shows(app, words) for words in ("Runs · 4 of 6", "Profiles · 1 of 7")))
@@ -221,8 +212,7 @@ async def test_titles_count_filtered_rows_and_columns_stay(tmp_path: Path) -> No
 
 
 async def test_a_filter_shows_its_sign_and_the_footer_its_keys(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(80, 24)) as (app, pilot):
         await pilot.press("slash", *"pair")
         await until(pilot, lambda: " / filter pair" in screen_text(app) and kit.shows(app, "enter apply  esc all rows"))
         assert "/ filter" not in screen_text(app).splitlines()[-1], "there it would be one more letter"
@@ -237,16 +227,14 @@ async def test_a_filter_shows_its_sign_and_the_footer_its_keys(tmp_path: Path) -
 
 
 async def test_when_a_run_began_stands_in_its_row_on_40_columns(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(40, 12)) as (app, pilot):
         await until(pilot, lambda: re.search(r"running +pair-7f3a +13 min ago", screen_text(app)))
         await pilot.press("3")
         await until(pilot, lambda: re.search(r"edsger +◇ uneven-02c1", screen_text(app)))
 
 
 async def test_a_long_cause_wraps_beside_its_name_and_details_scroll(tmp_path: Path) -> None:
-    failed(tmp_path)
-    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
+    async with kit.home(tmp_path, failed, size=(80, 24)) as (app, pilot):
         await pilot.press("j", "j", "d")
         await until(pilot, lambda: re.search(r"\n  cause    rank 3: .*\n           [\w.]", screen_text(app)))
         await pilot.resize_terminal(40, 12)
@@ -259,15 +247,14 @@ async def test_a_long_cause_wraps_beside_its_name_and_details_scroll(tmp_path: P
 
 
 async def test_failure_cause_is_visible_in_details_on_40_columns(tmp_path: Path) -> None:
-    failed(tmp_path)  # its losses are known, too
-    async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
+    # its losses are known, too
+    async with kit.home(tmp_path, failed, size=(40, 12)) as (app, pilot):
         await pilot.press("j", "j", "d")
         await until(pilot, lambda: kit.shows(app, "OutOfMemoryError"))
 
 
 async def test_a_run_that_appears_on_disk_is_listed_automatically(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await pilot.press("j")
         kit.add_run(tmp_path, "pair-new1", {"ada": 4}, ago=5)
         await until(pilot, lambda: kit.shows(app, "pair-new1"))
@@ -499,8 +486,7 @@ async def test_a_rerun_uses_the_recorded_profile(tmp_path: Path) -> None:
 
 
 async def test_every_profile_and_host_is_seen_on_40_columns(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(40, 12)) as (app, pilot):
         for pane, names in (("2", ("broken", "pair", "uneven", "2node", "2x8gpu")), ("3", ("ada", "edsger", "grace"))):
             await pilot.press(pane)
             await until(pilot, lambda names=names: all(kit.shows(app, f" {name}") for name in names))  # type: ignore[misc]
@@ -522,8 +508,7 @@ async def test_cursor_starts_on_profiles_while_there_are_no_runs(tmp_path: Path)
 
 
 async def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(80, 24)) as (app, pilot):
         await pilot.press("3", "d")
         await until(pilot, lambda: kit.shows(app, "disttui top ada"))
         assert re.search(r"running +● running pair-7f3a  ◇ not seen uneven-02c1", screen_text(app)), screen_text(app)
@@ -534,8 +519,7 @@ async def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) 
 
 
 async def test_a_question_taller_than_the_terminal_scrolls_by_keys(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(40, 12)) as (app, pilot):
         await pilot.press("j", "j", "space", "space", "space", "D")
         await kit.asked(pilot)
         assert "cannot be undone." not in screen_text(app)
@@ -546,8 +530,7 @@ async def test_a_question_taller_than_the_terminal_scrolls_by_keys(tmp_path: Pat
 
 
 async def test_themes_are_seen_on_the_screen_beside_their_list(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(80, 24)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(80, 24)) as (app, pilot):
         await pilot.press("ctrl+p", *"theme")
         await until(pilot, lambda: kit.shows(app, "Choose a theme"))
         await pilot.press("enter")

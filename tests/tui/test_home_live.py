@@ -40,8 +40,7 @@ BIG = ((80, 24), (120, 35), (200, 50))
 
 
 async def test_home_shows_curves_time_left_and_the_load_of_hosts(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (_, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (_, pilot):
         await watched(pilot)
         await assert_snapshots(pilot, "home_live_{}", BIG)
 
@@ -80,22 +79,19 @@ def test_impossible_losses_and_moments_are_drawn(tmp_path: Path) -> None:
 
 
 async def test_the_cause_of_a_failure_stands_in_its_row(tmp_path: Path) -> None:
-    failed(tmp_path)
-    async with kit.home(tmp_path, size=(100, 30)) as (app, pilot):
+    async with kit.home(tmp_path, failed, size=(100, 30)) as (app, pilot):
         await until(pilot, lambda: re.search("✗ failed +vit-5e20 .* rank 3: torch", screen_text(app)))
         assert kit.shows(app, "no data for 21 min")
 
 
 async def test_details_draw_the_loss_where_there_is_room(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(200, 50)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(200, 50)) as (app, pilot):
         await until(pilot, lambda: re.search(r"\n  3\.409 +█", screen_text(app)))
         assert re.search(r"\n  1\.832 +█+[▁-█]+", screen_text(app))
 
 
 async def test_details_of_a_host_show_each_gpu_and_who_has_it(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(120, 45)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(120, 45)) as (app, pilot):
         await watched(pilot)
         await pilot.press("3", "j", "j", "d")
         await until(pilot, lambda: re.search(r"GPU 0 .* °C  free", screen_text(app)))
@@ -224,8 +220,7 @@ async def test_read_only_a_newcomer_cannot_train(tmp_path: Path) -> None:
 
 async def test_a_change_of_a_host_repaints_its_own_row(tmp_path: Path) -> None:
     """Every byte costs over a slow link."""
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await watched(pilot)
         with patch.object(Table, "refresh", autospec=True) as refreshed:
             app.screen.post_message(TopChanged(live(), kit.NOW))

@@ -48,8 +48,7 @@ def _order(app: DisttuiApp) -> list[str]:
 
 
 async def test_runs_are_ordered_by_age_name_state_and_duration(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(119, 30)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(119, 30)) as (app, pilot):
         assert _order(app)[:6] == ["pair-7f3a", "uneven-02c1", "pair-91bd", "pair-5e20", "llama-c3d4", "pair-0a11"]
         await pilot.press("o")
         await until(pilot, lambda: kit.shows(app, "[1] Runs · 6 · by name"))
@@ -182,8 +181,7 @@ async def test_sync_key_updates_team_libraries_and_reports_results(tmp_path: Pat
 
 
 async def test_keys_that_would_do_nothing_are_not_in_the_footer(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, size=(160, 40)) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, size=(160, 40)) as (app, pilot):
 
         def footer() -> str:
             return screen_text(app).splitlines()[-1]

@@ -13,12 +13,11 @@ from disttui.runner.planning.checks import Check, HostFigures
 from disttui.runner.runs.following import RunControl
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import screen_text, until
-from tests.tui.wizard_kit import facts, record, walk, wizard
+from tests.tui.wizard_kit import facts, walked
 from tests.unit.waiting import wait_for
 
 
 async def test_m_measures_the_plan_and_shows_who_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, {"desk": facts("cpu_desk")})
     profiles: list[Any] = []
 
     def measure(viewer: Any, profile: Any, tell: Any, **_: Any) -> Measured:
@@ -27,8 +26,7 @@ async def test_m_measures_the_plan_and_shows_who_is_slow(tmp_path: Path, monkeyp
         return Measured((HostFigures("desk", "x", 1, 0.0, product=1e9),), "one host is faster: 1 s, 2 s")
 
     monkeypatch.setattr("disttui.tui.wizard.screen.measure", measure)
-    async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
-        await walk(pilot, opened, ["desk"], 5)
+    async with walked(tmp_path, {"desk": facts("cpu_desk")}, 5, (120, 40)) as (pilot, _):
         await until(pilot, lambda: "enter starts" in screen_text(pilot.app))
         await pilot.press("m")
         await until(pilot, lambda: "Its ranks run a measurement" in screen_text(pilot.app))
@@ -42,7 +40,6 @@ async def test_m_measures_the_plan_and_shows_who_is_slow(tmp_path: Path, monkeyp
 
 
 async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, {"desk": facts("cpu_desk")})
     stopped = threading.Event()
 
     def measure(viewer: Any, profile: Any, tell: Any, control: RunControl) -> Measured:
@@ -51,8 +48,7 @@ async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.
         return Measured(())
 
     monkeypatch.setattr("disttui.tui.wizard.screen.measure", measure)
-    async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
-        await walk(pilot, opened, ["desk"], 5)
+    async with walked(tmp_path, {"desk": facts("cpu_desk")}, 5, (120, 40)) as (pilot, opened):
         await until(pilot, lambda: "enter starts" in screen_text(pilot.app))
         await pilot.press("m")
         await asked(pilot)

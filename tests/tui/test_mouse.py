@@ -17,7 +17,7 @@ from disttui.tui.wizard.dialogs import SaveScreen
 from disttui.tui.wizard.host_form import HostForm
 from tests.tui import shelf_kit as kit
 from tests.tui.snap import screen_text, until
-from tests.tui.wizard_kit import HOSTS, record, walk, wizard
+from tests.tui.wizard_kit import HOSTS, record, walked, wizard
 
 
 async def click(pilot: Pilot[None], text: str, within: str = "", *, times: int = 1) -> None:
@@ -91,11 +91,9 @@ async def test_the_wizard_is_walked_filled_in_and_saved_without_a_key(
         await until(pilot, lambda: list(path.glob("*.yaml")))
 
 
-async def test_host_form_takes_clicks_on_its_ticks_and_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, HOSTS)
-    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+async def test_host_form_takes_clicks_on_its_ticks_and_keys(tmp_path: Path) -> None:
+    async with walked(tmp_path, HOSTS, 3, (80, 24), names=["gpu1"]) as (pilot, opened):
         app = pilot.app
-        await walk(pilot, opened, ["gpu1"], 3)
         await click(pilot, "e edit", "FooterBar") if "e edit" in screen_text(app) else await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, HostForm))
         await pilot.pause()
@@ -110,8 +108,7 @@ async def test_host_form_takes_clicks_on_its_ticks_and_keys(tmp_path: Path, monk
 
 
 async def test_every_dialog_is_answered_and_closed_by_a_click(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await click(pilot, "x stop", "FooterBar")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen) and app.screen.ready)
         await click(pilot, "cancel n")
@@ -185,8 +182,7 @@ async def test_profiles_and_details_fit_together_on_12_rows(tmp_path: Path) -> N
 
 
 async def test_a_click_on_the_sign_of_the_filter_goes_to_its_words(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         await pilot.press("slash", *"pair", "enter")
         await click(pilot, "/ filter", "FilterLine")
         await until(pilot, lambda: isinstance(app.focused, Input) and "enter apply" in screen_text(app))
@@ -210,12 +206,8 @@ async def test_the_prompt_of_the_log_takes_clicks_on_its_switches(tmp_path: Path
         assert isinstance(app.focused, Input)
 
 
-async def test_clicking_the_name_of_a_job_value_focuses_the_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(monkeypatch, HOSTS)
-    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-        await walk(pilot, opened, ["gpu1"], 4)
+async def test_clicking_the_name_of_a_job_value_focuses_the_value(tmp_path: Path) -> None:
+    async with walked(tmp_path, HOSTS, 4, (80, 24), names=["gpu1"]) as (pilot, _):
         for words, place in (
             ("folder", "field-workdir"),
             ("precision", "choice-precision"),

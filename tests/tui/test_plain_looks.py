@@ -22,7 +22,7 @@ from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import write
 from tests.tui.tmux import tmux
 from tests.tui.widget_kit import text_of
-from tests.tui.wizard_kit import HOSTS, record, walk, wizard
+from tests.tui.wizard_kit import HOSTS, walked
 
 FRAME = "    at /opt/conda/envs/training/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:2806"
 
@@ -124,10 +124,8 @@ def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
 async def test_arrow_keys_are_named_in_words_on_ascii_terminals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(monkeypatch, HOSTS)
     monkeypatch.setattr(sys, "__stderr__", TextIOWrapper(BytesIO(), "disttui_ascii"))
-    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-        await walk(pilot, opened, ["gpu1"], 3)
+    async with walked(tmp_path, HOSTS, 3, (80, 24), names=["gpu1"]) as (pilot, _):
         assert "left less  right more  enter next" in screen_text(pilot.app)
         await pilot.press("e")
         await until(pilot, lambda: "space tick   left less   right more" in screen_text(pilot.app))

@@ -91,8 +91,7 @@ async def test_both_lines_of_what_the_palette_would_do_are_legible(tmp_path: Pat
 
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
 async def test_the_cursor_and_the_line_that_has_it_stand_out(tmp_path: Path, more: dict[str, str]) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path, app=DisttuiApp(kit.environ(tmp_path, **more))) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine, app=DisttuiApp(kit.environ(tmp_path, **more))) as (app, pilot):
         await pilot.press("a")
         await until(pilot, lambda: isinstance(app.focused, Input))
         one, other = app.screen.query(Input)

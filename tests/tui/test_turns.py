@@ -44,8 +44,7 @@ async def test_a_paste_follows_the_keys_before_it(tmp_path: Path) -> None:
 
 
 async def test_the_filter_of_the_home_screen(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         burst(app, "slash", *"uneven", "enter", "enter")
         await until(pilot, lambda: app.opened)
         assert app.screen.query_one("#filter", Input).value == "uneven"
@@ -53,8 +52,7 @@ async def test_the_filter_of_the_home_screen(tmp_path: Path) -> None:
 
 
 async def test_keys_typed_before_a_question_do_not_answer_it(tmp_path: Path) -> None:
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         burst(app, "2", "j", "r", "y", "enter", "escape")
         await kit.asked(pilot)
         await until(pilot, lambda: not app._keys._ahead)  # each of them starts the waiting time again

@@ -14,12 +14,11 @@ from disttui.tui.router import Router
 from disttui.tui.wizard import WizardScreen
 from tests.tui import top_kit
 from tests.tui.snap import screen_text, until
-from tests.tui.wizard_kit import facts, record, start, walk, wizard
+from tests.tui.wizard_kit import facts, start, walked
 
 
 async def test_one_key_queues_a_run_until_leased_gpus_are_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = top_kit.lease("bob\x1b[2J", list(range(8)), uid=4242)
-    record(monkeypatch, {"gpu1": with_leases(facts("a100x8", leases=[lease]))})
     started: list[Any] = []
 
     def launch(opened: WizardScreen, *_: Any) -> str:
@@ -28,8 +27,8 @@ async def test_one_key_queues_a_run_until_leased_gpus_are_free(tmp_path: Path, m
 
     monkeypatch.setattr(WizardScreen, "_launch", launch)
     monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
-    async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
-        await walk(pilot, opened, ["gpu1"], 2)
+    hosts = {"gpu1": with_leases(facts("a100x8", leases=[lease]))}
+    async with walked(tmp_path, hosts, 2, (120, 40)) as (pilot, opened):
         assert "GPUs 0-7: leased: bob" in screen_text(pilot.app), "the hardware says who has it"
         await pilot.press("enter", "enter", "enter")
         await until(pilot, lambda: "none of its GPUs is free" in screen_text(pilot.app))

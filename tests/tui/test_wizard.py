@@ -26,19 +26,17 @@ from disttui.tui.wizard.hosts import HostTable
 from disttui.tui.wizard.job import Field
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import screen_text, until
-from tests.tui.wizard_kit import FACTS, HOSTS, facts, record, states, type_text, walk, wizard
+from tests.tui.wizard_kit import FACTS, HOSTS, facts, record, states, type_text, walk, walked, wizard
 from tests.unit.library_kit import User, bare
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
 CPUS = {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")}
 
 
-async def test_hosts_are_checked_again_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hosts_are_checked_again_by_a_key(tmp_path: Path) -> None:
     """Something was corrected there: nobody has to go back a step for that."""
     hosts: dict[str, HostFacts | HostCheck] = {**HOSTS, "gpu1": HostCheck("gpu1", "failed", error=InputError("broken"))}
-    record(monkeypatch, hosts)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, ("gpu2",), 1)
+    async with walked(tmp_path, hosts, 1, names=("gpu2",)) as (pilot, opened):
         opened._change(opened._view.draft.with_hosts(("gpu1", "gpu2")))
         opened._go(4)
         await until(pilot, lambda: "broken" in screen_text(pilot.app))
@@ -48,10 +46,9 @@ async def test_hosts_are_checked_again_by_a_key(tmp_path: Path, monkeypatch: pyt
         await until(pilot, lambda: "✓ enter starts" in screen_text(pilot.app))
 
 
-async def test_mixed_gpus_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, {"mixed": facts("mixed_gpus"), "cpu": facts("cpu_desk")})
-    async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
-        await walk(pilot, opened, ["mixed", "cpu"], 2)
+async def test_mixed_gpus_and_no_gpu(tmp_path: Path) -> None:
+    hosts = {"mixed": facts("mixed_gpus"), "cpu": facts("cpu_desk")}
+    async with walked(tmp_path, hosts, 2, (160, 48)) as (pilot, _):
         shown = screen_text(pilot.app)
         assert "RTX 3090" in shown and "none" in shown and "≠" in shown
         await pilot.press("enter")
@@ -60,12 +57,8 @@ async def test_mixed_gpus_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert "gloo" in shown and "cpu has no GPU" in shown and "will be idle" in shown
 
 
-async def test_a_change_shows_its_effect_and_is_kept_between_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(monkeypatch, CPUS)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(CPUS), 3)
+async def test_a_change_shows_its_effect_and_is_kept_between_steps(tmp_path: Path) -> None:
+    async with walked(tmp_path, CPUS, 3) as (pilot, opened):
         before = opened._view.planned
         assert before is not None
         await pilot.press("down", "1", "2")
@@ -96,10 +89,8 @@ async def test_a_change_shows_its_effect_and_is_kept_between_steps(
         assert data["job"]["args"][-2:] == ["--lr", "1"]
 
 
-async def test_the_same_number_for_all_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, CPUS)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(CPUS), 3)
+async def test_the_same_number_for_all_is_written_once(tmp_path: Path) -> None:
+    async with walked(tmp_path, CPUS, 3) as (pilot, opened):
         await pilot.press("3", "down", "3")
         await until(pilot, lambda: opened._view.draft.data.get("num_processes") == 3)
         assert opened._view.draft.data["hosts"] == ["node1", "node2"]
@@ -116,10 +107,8 @@ async def test_the_same_number_for_all_is_written_once(tmp_path: Path, monkeypat
         assert opened._view.planned is not None and opened._view.planned.errors
 
 
-async def test_another_kind_of_job_and_back_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, CPUS)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(CPUS), 4)
+async def test_another_kind_of_job_and_back_loses_nothing(tmp_path: Path) -> None:
+    async with walked(tmp_path, CPUS, 4) as (pilot, opened):
         await pilot.press("right", "tab")
         await type_text(pilot, "train.py")
         await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
@@ -132,10 +121,8 @@ async def test_another_kind_of_job_and_back_loses_nothing(tmp_path: Path, monkey
         await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
 
 
-async def test_what_cannot_be_read_keeps_one_at_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, CPUS)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(CPUS), 4)
+async def test_what_cannot_be_read_keeps_one_at_the_job(tmp_path: Path) -> None:
+    async with walked(tmp_path, CPUS, 4) as (pilot, opened):
         field = opened.query_one("#field-args")
         field.focus()
         field.value = "--steps 'x"  # type: ignore[attr-defined]
@@ -150,10 +137,8 @@ async def test_what_cannot_be_read_keeps_one_at_the_job(tmp_path: Path, monkeypa
         await until(pilot, lambda: opened._at == 4)
 
 
-async def test_leaving_with_something_unsaved_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, CPUS)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(CPUS), 1)
+async def test_leaving_with_something_unsaved_is_asked(tmp_path: Path) -> None:
+    async with walked(tmp_path, CPUS, 1) as (pilot, _):
         for answer in ("n", "y"):
             await pilot.press("escape")
             await asked(pilot)
@@ -163,10 +148,8 @@ async def test_leaving_with_something_unsaved_is_asked(tmp_path: Path, monkeypat
 
 
 async def test_saving_writes_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, CPUS)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(CPUS), 5)
+    async with walked(tmp_path, CPUS, 5) as (pilot, opened):
         await pilot.press("s")
         await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
         await pilot.press("enter")
@@ -342,10 +325,8 @@ async def test_no_torch_on_a_host_and_nccl_without_gpus_are_refused(
         assert opened._view.draft.data["launch"]["launcher"] == "accelerate-launch"
 
 
-async def test_footer_follows_whether_the_run_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, HOSTS)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, ["gpu1"], 5)
+async def test_footer_follows_whether_the_run_can_start(tmp_path: Path) -> None:
+    async with walked(tmp_path, HOSTS, 5, names=["gpu1"]) as (pilot, opened):
         opened.post_message(hosts_screen.HostChanged(HostCheck("gpu1", "probing")))
         await until(pilot, lambda: "enter launch" not in screen_text(pilot.app))
         opened.post_message(hosts_screen.HostChanged(HostCheck("gpu1", "ready", facts("a100x8"))))
@@ -368,12 +349,8 @@ async def test_an_undecided_plan_says_why_and_offers_no_changes(
         assert "← less" not in screen_text(pilot.app) and "edit host" not in screen_text(pilot.app)
 
 
-async def test_a_host_that_fails_after_planning_cannot_be_edited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(monkeypatch, HOSTS)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, ["gpu1"], 3)
+async def test_a_host_that_fails_after_planning_cannot_be_edited(tmp_path: Path) -> None:
+    async with walked(tmp_path, HOSTS, 3, names=["gpu1"]) as (pilot, opened):
         await until(pilot, lambda: "edit host" in screen_text(pilot.app))
         down = HOSTS["down"]
         assert isinstance(down, HostCheck)
@@ -407,14 +384,12 @@ async def test_three_pasted_lines_add_three_hosts(tmp_path: Path, monkeypatch: p
         await until(pilot, lambda: opened._view.draft.hosts == ["ok", "n1", "n2"])
 
 
-async def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(tmp_path: Path) -> None:
     error = HostError("node2", "no port of the loopback is free", "End what uses them.")
     ready = HostCheck("node1", "ready", facts("a100x8"))
-    record(monkeypatch, {"node1": ready, "node2": HostCheck("node2", "failed", error=error)})
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, ["sandbox"], 1)
+    async with walked(
+        tmp_path, {"node1": ready, "node2": HostCheck("node2", "failed", error=error)}, 1, names=["sandbox"]
+    ) as (pilot, _):
         await until(pilot, lambda: "tab r retries" in screen_text(pilot.app))
         assert screen_text(pilot.app).count("no port of the loopback is free") == 2, "in the list and in the notes"
         await pilot.press("tab", "G")
@@ -423,13 +398,9 @@ async def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(
         assert "→ End what uses them." in screen_text(pilot.app)
 
 
-async def test_unusable_hosts_are_folded_and_removed_by_one_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unusable_hosts_are_folded_and_removed_by_one_key(tmp_path: Path) -> None:
     hosts = _crowd()
-    record(monkeypatch, hosts)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(hosts), 1)
+    async with walked(tmp_path, hosts, 1) as (pilot, opened):
         await until(pilot, lambda: " (9 hosts): n0, n1, n2, n3, n4, n5 and 3 more" in screen_text(pilot.app))
         assert "tab X removes 9 unusable" in screen_text(pilot.app)
         await pilot.press("tab", "X")
@@ -437,11 +408,9 @@ async def test_unusable_hosts_are_folded_and_removed_by_one_key(
         assert "1 host ticked, 1 ready" in screen_text(pilot.app)
 
 
-async def test_if_all_hosts_fail_each_keeps_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_if_all_hosts_fail_each_keeps_its_reason(tmp_path: Path) -> None:
     down = {name: HostCheck(name, "failed", error=HostError(name, f"{name} is off")) for name in ("one", "two")}
-    record(monkeypatch, down)
-    async with wizard(tmp_path, size=(100, 30)) as (pilot, opened):
-        await walk(pilot, opened, list(down), 1)
+    async with walked(tmp_path, down, 1, (100, 30)) as (pilot, opened):
         await until(pilot, lambda: "2 hosts ticked, 0 ready" in screen_text(pilot.app))
         assert "unusable" not in screen_text(pilot.app)
         await pilot.press("down", "x", "down", "x")
@@ -456,11 +425,9 @@ async def test_if_all_hosts_fail_each_keeps_its_reason(tmp_path: Path, monkeypat
 
 
 async def test_a_wrong_path_stays_in_its_line_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, CPUS)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "file").touch()
-    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-        await walk(pilot, opened, list(CPUS), 5)
+    async with walked(tmp_path, CPUS, 5, (80, 24)) as (pilot, _):
         await pilot.press("s")
         await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen) and pilot.app.screen.focused)
         line = pilot.app.screen.query_one(Input)
@@ -479,12 +446,8 @@ async def test_a_wrong_path_stays_in_its_line_with_its_error(tmp_path: Path, mon
             await until(pilot, lambda: "✗" not in screen_text(pilot.app))
 
 
-async def test_what_an_empty_line_offers_is_not_taken_for_a_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(monkeypatch, CPUS)
-    async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-        await walk(pilot, opened, list(CPUS), 4)
+async def test_what_an_empty_line_offers_is_not_taken_for_a_value(tmp_path: Path) -> None:
+    async with walked(tmp_path, CPUS, 4, (80, 24)) as (pilot, opened):
         lines = [line for line in opened.query(Field) if line.placeholder]
         assert len(lines) >= 9
         assert all(line.placeholder.startswith(("e.g. ", "when empty: ")) for line in lines)

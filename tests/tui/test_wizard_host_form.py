@@ -16,7 +16,7 @@ from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.dialogs import SaveScreen
 from disttui.tui.wizard.host_form import FormTable, HostForm
 from tests.tui.snap import screen_text, until
-from tests.tui.wizard_kit import facts, record, walk, wizard
+from tests.tui.wizard_kit import facts, record, walked, wizard
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
 
@@ -37,10 +37,8 @@ def said(opened: WizardScreen, host: int) -> Mapping[str, Any]:
     return opened._view.draft.said(host)
 
 
-async def test_gpus_are_chosen_and_the_effect_is_shown_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, TWO)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(TWO), 3)
+async def test_gpus_are_chosen_and_the_effect_is_shown_at_once(tmp_path: Path) -> None:
+    async with walked(tmp_path, TWO, 3) as (pilot, opened):
         await edit(pilot, opened, 1)
         assert "gpu1 8 + gpu2 2 = 10 processes" in screen_text(pilot.app)
         choose(pilot, "gpu-0")
@@ -57,10 +55,8 @@ async def test_gpus_are_chosen_and_the_effect_is_shown_at_once(tmp_path: Path, m
         await until(pilot, lambda: pilot.app.screen is opened)
 
 
-async def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, {"six": facts("a100x6_busy"), "gpu1": facts("a100x8")})
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, ["six", "gpu1"], 3)
+async def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path) -> None:
+    async with walked(tmp_path, {"six": facts("a100x6_busy"), "gpu1": facts("a100x8")}, 3) as (pilot, opened):
         assert opened._view.planned is not None
         free = list(opened._view.planned.plan.hosts[0].gpus or ())
         busy = next(gpu.index for gpu in facts("a100x6_busy").gpus if gpu.index not in free)
@@ -73,10 +69,8 @@ async def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path, monkeypa
         assert f"GPU {busy}" in " ".join(one.what for one in planned.findings if one.host == "six")
 
 
-async def test_the_number_of_processes_is_typed_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, TWO)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(TWO), 3)
+async def test_the_number_of_processes_is_typed_there_too(tmp_path: Path) -> None:
+    async with walked(tmp_path, TWO, 3) as (pilot, opened):
         await edit(pilot, opened, 0)
         await pilot.press("1", "6")
         await until(pilot, lambda: said(opened, 0).get("num_processes") == 16)
@@ -86,12 +80,8 @@ async def test_the_number_of_processes_is_typed_there_too(tmp_path: Path, monkey
         await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
 
 
-async def test_a_number_that_stands_once_for_all_hosts_is_yours_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(monkeypatch, TWO)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, ["gpu2"], 3)
+async def test_a_number_that_stands_once_for_all_hosts_is_yours_too(tmp_path: Path) -> None:
+    async with walked(tmp_path, TWO, 3, names=["gpu2"]) as (pilot, opened):
         await edit(pilot, opened, 0)
 
         def mark() -> str:
@@ -106,12 +96,8 @@ async def test_a_number_that_stands_once_for_all_hosts_is_yours_too(
         await until(pilot, lambda: mark() == "auto")
 
 
-async def test_each_of_several_values_of_a_host_is_given_back_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(monkeypatch, TWO)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(TWO), 3)
+async def test_each_of_several_values_of_a_host_is_given_back_alone(tmp_path: Path) -> None:
+    async with walked(tmp_path, TWO, 3) as (pilot, opened):
         await edit(pilot, opened, 0)
         for row in ("num_processes", "python"):
             choose(pilot, row)
@@ -124,16 +110,14 @@ async def test_each_of_several_values_of_a_host_is_given_back_alone(
         await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
 
 
-async def test_what_the_probe_found_is_offered_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, TWO)
+async def test_what_the_probe_found_is_offered_in_turn(tmp_path: Path) -> None:
     up = [nic for nic in TWO["gpu1"].nics if nic.up]
     found = {
         "interface": [nic.name for nic in up],
         "address": [where for nic in up if not nic.loopback for where in nic.addresses],
         "python": [each.path for each in TWO["gpu1"].interpreters],
     }
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(TWO), 3)
+    async with walked(tmp_path, TWO, 3) as (pilot, opened):
         await edit(pilot, opened, 0)
         for row, values in found.items():
             offered = list(dict.fromkeys(values))
@@ -200,10 +184,8 @@ async def test_comments_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.
     assert [host.gpus for host in hosts] == [(0,), (1,)] and hosts[0].env == {"NCCL_DEBUG": "WARN"}
 
 
-async def test_a_python_path_can_be_typed_and_is_validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(monkeypatch, TWO)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, list(TWO), 3)
+async def test_a_python_path_can_be_typed_and_is_validated(tmp_path: Path) -> None:
+    async with walked(tmp_path, TWO, 3) as (pilot, opened):
         await edit(pilot, opened, 0)
         choose(pilot, "python")
         await until(pilot, lambda: "enter types a path" in screen_text(pilot.app))

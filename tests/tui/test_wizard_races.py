@@ -16,7 +16,7 @@ from disttui.tui.home.screen import HomeScreen
 from disttui.tui.wizard import WizardScreen, hosts_screen
 from disttui.tui.wizard.hosts import HostTable
 from tests.tui.snap import screen_text, until
-from tests.tui.wizard_kit import HOSTS, record, type_text, walk, wizard
+from tests.tui.wizard_kit import HOSTS, record, type_text, walked, wizard
 from tests.tui.wizard_kit import start as begin
 
 
@@ -64,12 +64,10 @@ async def test_down_goes_to_the_first_host_that_was_found(tmp_path: Path, monkey
 async def test_a_start_is_not_left_and_its_dashboard_waits_for_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(monkeypatch, HOSTS)
     start = Slow("demo-1a2b")
     monkeypatch.setattr(WizardScreen, "_launch", start)
     monkeypatch.setattr(DashboardScreen, "_follow", lambda _: None)
-    async with wizard(tmp_path) as (pilot, opened):
-        await walk(pilot, opened, ["gpu1"], 5)
+    async with walked(tmp_path, HOSTS, 5, names=["gpu1"]) as (pilot, opened):
         await begin(pilot, opened)
         await until(pilot, start.asked.is_set)
         await pilot.press(*["escape"] * 6)

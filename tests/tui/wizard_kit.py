@@ -121,6 +121,23 @@ async def walk(pilot: Pilot[None], opened: WizardScreen, names: Sequence[str], s
     await pilot.pause()
 
 
+@asynccontextmanager
+async def walked(
+    folder: Path,
+    hosts: Mapping[str, HostFacts | HostCheck],
+    step: int,
+    size: tuple[int, int] = (100, 30),
+    *,
+    names: Sequence[str] | None = None,
+) -> AsyncIterator[tuple[Pilot[None], WizardScreen]]:
+    """The wizard at a step, with recorded hosts: those named, or else all."""
+    with pytest.MonkeyPatch.context() as patches:
+        record(patches, hosts)
+        async with wizard(folder, size=size) as (pilot, opened):
+            await walk(pilot, opened, list(hosts) if names is None else names, step)
+            yield pilot, opened
+
+
 async def start(pilot: Pilot[None], opened: WizardScreen) -> None:
     """Press enter at the last step, and confirm."""
     await until(pilot, lambda: opened.check_action("launch", ()))
