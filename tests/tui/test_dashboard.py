@@ -174,15 +174,6 @@ async def test_a_pane_fills_the_screen_and_gives_it_back(tmp_path: Path) -> None
         assert [line[:60] for line in shown(pilot).split("\n")] == [line[:60] for line in before.split("\n")]
 
 
-async def test_any_size_is_laid_out_and_too_small_says_so(tmp_path: Path) -> None:
-    async with opened("replay", "example", tmp_path) as (pilot, _screen):
-        for size in ((80, 24), (30, 10), (200, 60), (41, 13), (120, 20), (79, 40), (160, 48)):
-            await pilot.resize_terminal(*size)
-            await pilot.pause()
-            lines = shown(pilot).split("\n")
-            assert "needs 40×12" in shown(pilot) if size[0] < 40 else "example" in lines[0]
-
-
 async def test_another_metric_can_be_picked(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         screen.go_to("chart0")
@@ -502,14 +493,6 @@ async def test_a_log_opened_after_a_seek_ends_at_the_cursor(tmp_path: Path, monk
         moved.set()
         await until(pilot, lambda: screen.log_view and screen.log_view.lines.progress.total)
         await until(pilot, lambda: "printed nothing yet" in shown(pilot), 10)
-
-
-async def test_one_leap_into_another_attempt_takes_the_log_with_it(tmp_path: Path) -> None:
-    async with opened("replay", "example", tmp_path) as (pilot, screen):
-        await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
-        assert screen.snapshot and screen.snapshot.began is not None
-        screen.post_message(Sought(screen.snapshot.began + 30))
-        await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot) and "● REPLAY" in shown(pilot))
 
 
 def test_a_failed_attempt_is_an_event_with_its_cause(tmp_path: Path) -> None:

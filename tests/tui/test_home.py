@@ -280,20 +280,9 @@ async def test_damaged_and_hostile_files(tmp_path: Path) -> None:
         assert "hostile-1" in text
 
 
-async def test_too_small(tmp_path: Path) -> None:
-    async with kit.home(tmp_path) as (app, pilot):
-        await pilot.resize_terminal(39, 12)
-        await pilot.pause()
-        assert "needs 40×12" in screen_text(app)
-        await pilot.resize_terminal(40, 12)
-        await pilot.pause()
-        assert "needs" not in screen_text(app)
-
-
 async def test_a_storm_of_sizes(tmp_path: Path) -> None:
     """Whatever the size between, the last one is drawn as if it had been the first."""
-    kit.busy_machine(tmp_path)
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         before = screen_text(app)
         for width, height in [(1, 1), (200, 60), (41, 13), (80, 5), (300, 12), (40, 12), (119, 23), (120, 24)]:
             await pilot.resize_terminal(width, height)
