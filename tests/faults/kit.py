@@ -153,15 +153,15 @@ class Fault:
     def _mirrors(self) -> Iterator[Path]:
         return self.me.home.glob(f".local/share/disttui/runs/{self.name}-*")
 
-    def kill(self, node: int, *who: str) -> None:
-        """Kill the `supervisor`, `warden`, `launcher` or `rank` of a host, in this order, in one go."""
+    def kill(self, node: int, *who: str, sends: str = "KILL") -> None:
+        """Signal the `supervisor`, `warden`, `launcher` or `rank` of a host, in this order, in one go."""
         up = json.loads((self.folder(node) / "supervisor.json").read_text())
         pids = {"supervisor": up["pid"], "warden": up["warden"]["pid"]}
         if "launcher" in who or "rank" in who:
             launch = self.events(node, "launch")[-1]
             pids["launcher"] = launch["pid"]
             pids["rank"] = self.wait_event(node, "rank", attempt=launch["attempt"])["pid"]
-        self.hosts[node].run("kill -KILL " + " ".join(str(pids[one]) for one in who), check=True)
+        self.hosts[node].run(f"kill -{sends} " + " ".join(str(pids[one]) for one in who), check=True)
 
     def finish(self) -> None:
         """Let the job come to its end."""

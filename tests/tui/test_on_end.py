@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from disttui.tui.app import DisttuiApp
 from disttui.tui.router import First
+from tests.tui.live_kit import live, watched
 from tests.tui.shelf_kit import environ, shows
 from tests.tui.snap import until
 from tests.tui.synthetic_run import write
@@ -26,3 +29,19 @@ async def test_a_dashboard_sees_the_end_of_a_run_that_has_ended(tmp_path: Path) 
                 await until(pilot, lambda: seen.exists() and seen.read_text().endswith("}"))
         assert seen.exists() != read_only, "who only looks changes nothing"
     assert json.loads(seen.read_text())["run"] == "run-1"
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(400)
+async def test_the_dashboard_sees_the_end(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    with live(tmp_path / "home", on_end={"command": ["sh", "-c", f"cat >> {seen}"]}) as run:
+        async with watched(run, read_only=True) as (pilot, app):
+            await until(pilot, lambda: shows(app, "● running"))
+            run.enough.touch()
+            await until(pilot, lambda: shows(app, "finished"))
+        assert not seen.exists(), "who only looks changes nothing"
+        for _ in range(2):
+            async with watched(run) as (pilot, app):
+                await until(pilot, lambda: shows(app, "finished") and seen.exists() and seen.read_text().endswith("}"))
+    assert json.loads(seen.read_text())["run"] == run.run

@@ -155,7 +155,7 @@ def test_a_failure_has_command_and_last_lines(host: Host) -> None:
     assert "`seq 100; echo no compiler >&2; exit 7` ended with exit code 7" in said and "no compiler" in said
     assert "│ 100" in said and "│ 50" not in said and not (host.code(f"{A}-1") / "never").exists()
     status = host.link().request("status", run=f"{A}-1", node_rank=0, run_dir="~/runs")
-    assert status["exit"] is not None
+    assert status["exit"] is not None and status["exit"]["cause"] is not None
     assert status["exit"]["state"] == "failed" and "code 7" in status["exit"]["cause"]["message"]
     assert host.run(f"{A}-2", ["true"]) == {"ran": True}
     with pytest.raises(HostError, match=r"`kill -9 \$\$` was killed by SIGKILL"):
