@@ -1142,7 +1142,8 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
 @pytest.mark.parametrize(
     ("line", "note"),
     [
-        ("srun -N 1 -n 8 python a.py", "srun --nodes: ambiguous: 1, overridden by nodes: 2"),
+        ("srun -N 1 -n 8 -w $H python a.py", "srun --nodes: ambiguous: 1, overridden by nodes: 2"),
+        ("deepspeed --exclude n1:0 a.py", "deepspeed --exclude: ambiguous: leave such hosts out of --host"),
         ("mpirun -np 8 -npernode 8 python a.py", "mpirun -np: ambiguous: 1, overridden by nodes: 2"),
         ("srun -w n[3-4] python a.py", r"srun -w: ambiguous: n[3-4] names hosts"),
         ("export CUDA_VISIBLE_DEVICES=0,1\nsrun python a.py", "CUDA_VISIBLE_DEVICES: ambiguous: 0,1: dropped"),
@@ -1188,6 +1189,24 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
 )
 def test_what_counts_or_is_lost_beside_the_command_is_noted(line: str, note: str) -> None:
     assert note in notes(read_foreign(f"{TWO}{line}\n", "file", hosts=["n1", "n2"]))
+
+
+@pytest.mark.parametrize(
+    ("line", "hosts", "processes"),
+    [
+        ("srun -N 2 --ntasks-per-node=1 torchrun --nnodes 2 --nproc_per_node 4 a.py", 2, 4),
+        ("srun -N 1 torchrun --standalone --nproc_per_node 4 a.py", 1, 4),
+        ("torchrun --nnodes 1 --nproc_per_node 4 a.py", 1, 4),
+        ("srun -N 2 -n 8 python a.py", 2, 4),
+        ("srun torchrun --nnodes 2 --nproc_per_node 4 a.py", 4, 4),  # srun starts it on all four
+        ("srun -N 1 -w $H torchrun --nnodes 4 --nproc_per_node 4 a.py", 4, 4),  # once for each node
+    ],
+)
+def test_a_command_on_fewer_nodes_than_the_job_has(line: str, hosts: int, processes: int) -> None:
+    names = tuple(f"n{number}" for number in range(hosts))
+    profile, said = taken(f"#!/bin/sh\n#SBATCH -N4 --gres=gpu:4\n{line}\n", hosts=names)
+    assert [one.num_processes for one in profile.hosts] == [processes] * hosts
+    assert f"of the 4 nodes → {hosts} host" in said or hosts == 4
 
 
 @pytest.mark.parametrize("asked", ["--gpus=3", "--gpus-per-socket=4"])
@@ -1555,6 +1574,11 @@ GUESSES = [
      "num_processes: 4 is a guess"),
     ("#SBATCH -N2\nN=4; if x; then N=8; fi\nsrun --gpus-per-node=$N torchrun --nproc_per_node gpu a.py",
      "num_processes: 4 is a guess"),
+    ("#SBATCH -N2 --gres=gpu:4\nsrun accelerate launch --num_machines 2 --machine_rank $R a.py",
+     "num_processes: 4 is a guess"),
+    ("#SBATCH -N2 --gres=gpu:4\ndeepspeed --exclude n1:0 a.py", "num_processes: 4 is a guess"),
+    ("#SBATCH -N2\nRANK=0 WORLD_SIZE=2 python a.py &\nRANK=1 WORLD_SIZE=2 python a.py", "num_processes: 1 is a guess"),
+    ("#SBATCH -N2\nfor i in 0 1; do RANK=$i python a.py & done; wait", "num_processes: 1 is a guess"),
     # What is no guess.
     ("#SBATCH -N2\nN=4; unset N\ntorchrun --nproc_per_node ${N:-2} a.py", ""),
     ("#SBATCH -N2\nN=4; if x; then N=8; fi\nsrun --gpus-per-node=$N torchrun --nproc_per_node 4 a.py", ""),

@@ -422,6 +422,12 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
         if draft.login and not numbers.gpus and (gpus := _srun_gpus(command)):
             draft.slurm["gpus_per_node"] = gpus
             draft.translated(command.line, "srun", f"{amount(gpus, 'GPU')} on each node → slurm.gpus_per_node")
+    by_hand = sorted(command.assigned.keys() & {"RANK", "WORLD_SIZE"}) if command and not command.srun else []
+    if command and by_hand and not launcher:
+        draft.num_processes = 1
+        what = f"the script sets {', '.join(by_hand)}, and starts the ranks itself → 1"
+        draft.guess("processes", command.line, "num_processes", what)
+        return
     if command is None or not launcher:
         _by_tasks(numbers, command, draft)
         return
@@ -475,6 +481,16 @@ def _hosts_asked(command: JobLine) -> Iterator[tuple[str, str, str]]:
         yield "deepspeed --include", "hosts by deepspeed --include", str(included.count("@") + 1)
 
 
+def _uses_fewer(command: JobLine, nodes: int, draft: Translation) -> bool:
+    """Whether srun and the launcher use only the given number of the nodes of the job."""
+    srun = command.srun
+    asked = {text for _, key, text in _hosts_asked(command) if key[0] == "n" and text}
+    # With a list of nodes, a script may call srun for one node after the other.
+    by_node = not srun.keys().isdisjoint(("-w", "--nodelist", "-r", "--relative"))
+    whole = not srun or srun.get("-N", srun.get("--nodes", "")) == str(nodes)
+    return nodes < draft.wanted and asked == {str(nodes)} and whole and not by_node and not draft.listed
+
+
 def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
     """Return the counts with the number of hosts in options of srun or the launcher, unless a directive sets it."""
     for label, key, text in _hosts_asked(command):
@@ -488,6 +504,12 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
             if not draft.wanted:
                 what = f"{shown(text)}: as many as there are → 1, or those of --host"
                 draft.guess("hosts", command.line, label, what)
+        elif key[0] == "n" and draft.wanted and _uses_fewer(command, int(least), draft):
+            draft.ambiguous(command.line, label, f"{least} of the {draft.wanted} nodes → {amount(int(least), 'host')}")
+            draft.wanted, draft.wanted_by = int(least), (command.line, key)
+            numbers = numbers._replace(nodes=int(least))
+            if draft.slurm:
+                draft.slurm["nodes"] = int(least)
         elif draft.wanted and int(least) != draft.wanted:
             what = f"{least}, overridden by {draft.wanted_by[1]}: {draft.wanted}"
             draft.ambiguous(command.line, label, what)
@@ -543,6 +565,9 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
     files = _NAME_HOSTS.get(launcher, ()) if launcher != "torchrun" else ()
     unknown = any(name in files or unknown_names(name) for name in options)
     unknown = unknown or bool(re.fullmatch(r"\$\{var:\w+\}", command.value))
+    # Accelerate's default is one for each GPU of one machine, which it divides by the number of machines.
+    unknown = unknown or (launcher == "accelerate" and "--num-machines" in options and numbers.nodes > 1)
+    unknown = unknown or (launcher == "deepspeed" and not options.keys().isdisjoint(("--exclude", "-e")))
     default = "" if unknown else "1" if launcher == "torchrun" else "gpu"
     return f"{launcher} {name}", options.get(name, default)
 

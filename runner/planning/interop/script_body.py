@@ -122,9 +122,12 @@ _GIVES_LOCAL_RANK = "--pass-local-rank"
 """A made-up option for torch.distributed.launch, which passes the script an argument that torchrun does not."""
 _TO_DECIDE = {
     "pass-local-rank": "torch.distributed.launch passes --local-rank: let the script read LOCAL_RANK instead",
+    **dict.fromkeys(
+        ("exclude", "e"), "leave such hosts out of --host; for single GPUs write gpus: […] beside the host"
+    ),
     "no-local-rank": "launcher deepspeed passes --local_rank: if the script rejects it, use launcher: torchrun",
 }
-"""Options that change the script's arguments, each with what the user must decide."""
+"""Options without a counterpart, each with what the user must decide."""
 _SHORT = re.compile(r"\A--(?:(nproc).*|nnode)\Z", re.DOTALL)
 """Abbreviated options of torchrun."""
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(?:=.*)?", re.DOTALL)
@@ -1753,7 +1756,7 @@ class _Body:
         elif plain == "config-file" and launcher == "accelerate":
             what = f"{shown(value)} is not read: import it by disttui profile import, and copy its job.env"
             draft.ambiguous(line, label, what)
-        elif plain in ("hostfile", "H", "host", "machinefile", "f", "include", "i", "exclude", "e") and launcher in (
+        elif plain in ("hostfile", "H", "host", "machinefile", "f", "include", "i") and launcher in (
             "deepspeed",
             "mpirun",
             "torchrun",  # from `colossalai run`
