@@ -137,6 +137,9 @@ SEQUENCES = [
       "Epochs:  20%|#  | 2/10 [00:20<01:20,  9.0s/it, loss=2.0]",
       "Epoch 2:  50%|#  | 50/100 [00:10<00:09, 9.8it/s, loss=2.0]"], [None, 100, None, 150]),
     ([f" 0:   1%|#  | {at}/1000 [00:01<00:10, 9.8it/s]" for at in (10, 20)], [10, 20]),
+    ([f"Epoch [{epoch}/2], Step [2000/2500], Loss: 0.5" for epoch in (1, 2)], [2000, 4500]),
+    ([f"Epoch[{epoch}/10] Iteration[100/600] Loss: 0.5" for epoch in (1, 2, 3)], [100, 700, 1300]),
+    (["train:  10%|#  | 1.20k/12.0k [00:10<01:30, 120it/s, loss=2.3]"], [None]),
 ]  # fmt: skip
 
 
@@ -312,6 +315,18 @@ def test_a_bar_per_epoch_counts_on() -> None:
             found = bars.recognise(line)
             assert found is not None
             assert (found["step"], found["steps"]) == (done + 8 * (epoch - 1), 16)
+
+
+@pytest.mark.parametrize(
+    "above",
+    ["Epochs:   0%|          | 0/3 [00:00<?, ?it/s]", "Epoch:  33%|###    | 1/3 [00:10<00:20, 10s/it]", "Epoch 1/3"],
+)
+@pytest.mark.parametrize("title", ["", "Batches: ", "Training: "])
+def test_a_bar_below_the_number_of_epochs_is_one_of_them(above: str, title: str) -> None:
+    known = Recogniser()
+    lines = [above, *(f"{title}50%|#  | {done}/100 [00:25<00:25, 1.7it/s, loss=0.5]" for done in (50, 100, 10))]
+    found = [known.read(line.encode()) or {} for line in lines]
+    assert [(one.get("step"), one.get("steps")) for one in found] == [(None, None), (50, None), (100, None), (110, 300)]
 
 
 def test_a_counter_of_each_epoch_counts_on() -> None:

@@ -181,8 +181,12 @@ _SPLITS = re.compile(
 )
 # The end of Hugging Face's examples:   train_loss               =     5.4983
 _RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
-# The result of a validation, as ImageNet scripts print it at the end:  *   Acc@1 0.125 Acc@5 0.484
-_RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
+# The result of a validation, as ImageNet scripts print it at the end:  *   Acc@1 0.125 Acc@5 0.484, perhaps after a
+# logger's prefix (Swin) and with the loss behind it (DeiT).
+_RESULT = re.compile(
+    rf"(?:.{{0,120}}\bINFO)?\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})(?:.{{0,60}}\bloss:?\s{{1,8}}({_NUMBER}))?",
+    re.IGNORECASE,
+)
 _MINUS = re.compile(r"\u2212(?=[\d.])")
 # NaN and infinity as printed by C on Windows: 1.#IND, 1.#INF
 _NOT_FINITE = re.compile(r"(?<![\w.])([-+]?)1\.#(?:(INF)|IND|[QS]NAN)0{0,8}(?![\w.])")
@@ -358,7 +362,8 @@ def recognise(line: str) -> Optional[Record]:
     line = _GROUP.sub(_ungrouped, line)
     result = _RESULT.match(line)
     if result:
-        return {"val_acc1": _value(result.group(1))}
+        found = {"val_acc1": _value(result.group(1))}
+        return {**found, "val_loss": _value(result.group(2))} if result.group(2) else found
     if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:") or _SETTINGS.match(line):
         return None  # a mean, the end of the run, or its settings
     if _OF_THE_BEST.match(line) or _OF_ANOTHER_PHASE.match(line):

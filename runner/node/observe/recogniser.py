@@ -27,6 +27,8 @@ _BAR = re.compile(
     r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)|[\d:]{4,12}<[\d:?]{1,12})"
     r"(?:,([^\]]*))?\]"
 )
+# A bar whose counter is rounded (unit_scale=True), and so is no step: 1.20k/12.0k [00:10<01:30, 120it/s, loss=2.3]
+_ROUNDED = re.compile(r"\d[kMG]/\d{1,4}(?:\.\d{1,4})?[kMG]? \[[\d:]{4,12}<[\d:?]{1,12},[^,\]]{1,40}(?:,([^\]]*))?\]")
 # Bars that do not count steps: 2/3 [07:43<03:51, 231.64s/epoch], 500/60000 [00:01<00:10, 512.3samples/s]
 _OTHER_UNIT = re.compile(
     r"[\d?]\s?(?:[mu]?s/(?:epoch|sample|example|img|image|tok|token)|(?:epoch|sample|example|img|image|tok|token)s?/s)\b",
@@ -41,7 +43,7 @@ _RICH = re.compile(
 _KERAS = re.compile(
     r"\s{0,12}(\d{1,12})/(?:(\d{1,12})|Unknown) (?:\[[=>.]{1,80}\]|━{1,80}|(?=- \d{1,6}m?s ))(.*)$", re.IGNORECASE
 )
-_HEADING = re.compile(r"epoch:? \d{1,6}/\d{1,6}\s{0,12}$", re.IGNORECASE)
+_HEADING = re.compile(r"epoch:? (\d{1,6})/(\d{1,6})\s{0,12}$", re.IGNORECASE)
 # torchtune shows epoch, step of the run and loss before an epoch's bar: 2|110|Loss: 1.2345678:   2%|
 _HEADED = re.compile(r"(\d{1,6})\|(\d{1,12})\|")
 # ultralytics prints a row of numbers, with names in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
@@ -90,6 +92,8 @@ class Bars:
         self._title = ""
         self._heading: Optional[str] = None
         """The newest line that names the epoch of the bars below it, "" if that epoch is over."""
+        self._above: Tuple[Optional[int], int] = (None, 0)
+        """The epoch and the number of epochs that a line or a bar of its own shows above bars without a title."""
 
     def recognise(self, line: str, *, validates: bool = False) -> Optional[Record]:
         """The metrics of a line that is a bar, empty if the bar does not count; None for any other line.
@@ -102,11 +106,14 @@ class Bars:
         bar = _BAR.search(line) or _RICH.search(line) or _KERAS.match(line)
         if bar is None:
             columns = _COLUMNS.match(line)
+            heading = _HEADING.match(line)
             if columns:
                 self._columns = columns.group(1).split()
-            elif _HEADING.match(line):
+            elif heading:
                 self._heading = line.strip().replace(":", "")
-            return None
+                self._above = int(heading.group(1)), int(heading.group(2))
+            rounded = _ROUNDED.search(line)
+            return pairs(rounded.group(1) or "") if rounded else None
         done, total, rest = bar.groups()
         title = _title(line[: bar.start()])
         if bar.re is _KERAS and self._heading is not None:
@@ -123,6 +130,8 @@ class Bars:
         found.pop("v_num", None)  # Lightning's log folder number
         trains = any(name.endswith("loss") for name in found)
         self._give_up(int(total or 0), title, trains=trains)
+        if _OF_EPOCHS.match(title) and not trains and int(total or 0) > 1:
+            self._above = None, int(total)
         if not self._counts(title, int(total or 0), trains, validates) or (bar.re is _KERAS and not trains):
             return {}
         if _OTHER_UNIT.search(bar.group()):
@@ -210,6 +219,11 @@ class Bars:
         epochs += epoch is row and self._rows_from_0  # YOLOv5 shows the number of the last one
         if epoch:
             found["epoch"] = number
+        elif self._above[1]:
+            # The bar is an epoch's if it has begun again, and may be the run's before that.
+            found.update({} if self._above[0] is None else {"epoch": self._above[0]})
+            found.update({"steps": total * self._above[1]} if total and self._earlier else {})
+            return found
         if epochs and total and (epochs != total or self._earlier or row):
             found["steps"] = total * epochs
         elif total and not self._earlier and (epochs or not epoch):
@@ -405,6 +419,8 @@ class Recogniser:
         """The newest step."""
         self._lay_in_share = False
         """Whether the steps so far were taken for steps of the run."""
+        self._restarts = False
+        """Whether a step was outside of its epoch's part of the total, so that the counter is the epoch's."""
 
     def read(self, line: bytes, following: bytes = b"") -> Optional[Record]:
         """The metrics in one line; None or an empty record if it has none.
@@ -566,7 +582,9 @@ class Recogniser:
         # The step lies in this epoch's part of the total: it counts the run.
         # Within one step: an epoch's share of the total need not be a whole number.
         share = (before * total - epochs, (before + 1) * total + epochs)
-        whole = epochs and before > 0 and not self._earlier and share[0] <= step * epochs <= share[1]
+        in_share = share[0] <= step * epochs <= share[1]
+        self._restarts = self._restarts or bool(epochs and first is not None and not in_share)
+        whole = epochs and before > 0 and not (self._earlier or self._restarts) and in_share
         goes_on = self._total == 0 and (0 if self._from_0 else 1) < epoch < 1e6
         if (goes_on or self._lay_in_share) and not whole and first is not None:
             # Continues from a checkpoint; a first epoch of 1 alone does not show that. Or the first steps of an epoch
