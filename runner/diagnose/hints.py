@@ -263,10 +263,31 @@ _KNOWN = _table(
             "A process on {host} tried to listen on an address that {host} does not have, such as a MASTER_ADDR of "
             "another host. Let disttui set MASTER_ADDR, or correct the address in the script.",
         ),
+        "port not allowed": (
+            r"(?:bind|listen|server socket)[^\n]{0,300}(?:EACCES|errno: ?-?13\b)",
+            "A process on {host} may not listen on that port: ports below 1024 need root. Set a higher one in the "
+            "script, or `launch.ports`.",
+        ),
         "port in use": (
             r"EADDRINUSE|address already in use|failed to listen on any local network address",
             "A port on {host} is taken by another program. Set other `launch.ports`, or end leftovers of earlier "
             "runs: `disttui runs orphans {host}`.",
+        ),
+        "watched files": (
+            r"inotify (?:watch|instance) limit reached",
+            "The account on {host} has reached its limit of watched files: watch fewer, or have an administrator "
+            "raise fs.inotify.max_user_watches (`sysctl`).",
+        ),
+        "no temporary folder": (
+            r"No usable temporary directory found",
+            "No folder for temporary files can be written on {host}: its disk is full or read-only, or TMPDIR names a "
+            "missing folder. See `df -h` there, or set TMPDIR in `job.env`.",
+        ),
+        "shared memory of another process": (
+            r"(?:No such file or directory|File exists): '/(?:psm_|wnsm_|\d{6}_)\w{1,60}'",
+            "A segment of shared memory on {host} was removed by another process, or is left from an earlier run: see "
+            "/dev/shm there. Close it in the process that reads it, and unlink it only in the one that created it; "
+            "for MosaicML streaming call clean_stale_shared_memory().",
         ),
         "disk full": (
             r"No space left on device|Disk quota exceeded|Errno 28\b",
@@ -309,13 +330,19 @@ _KNOWN = _table(
             "No server answered {host} on that port of {1}: start it there before the run, such as vLLM or MLflow, or "
             "correct its address in the script.",
         ),
+        "server not found": (
+            r"HTTPS?ConnectionPool\(host='([^'\n]{1,100})', port=(?!(?:80|443)\b)\d{1,5}\)"
+            r"[^\n]{0,400}(?:Failed to resolve|Name or service not known|name resolution)",
+            "{host} cannot resolve {1}, the name of a server in the script: use an IP address, or correct the DNS or "
+            "/etc/hosts of the host.",
+        ),
         "download": (
             r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://"
             r"|HTTPS?ConnectionPool[^\n]{0,200}(?:timed out|Failed to establish a new connection)"
             r"|\('Connection aborted\.'"
             r"|cannot find the requested files in the local cache\. Please check your connection"
             r"|Couldn't reach [^\n]{1,200} on the Hub",
-            "The script downloads, but {host} cannot reach that address. Copy the files to the hosts first, or set "
+            "{host} cannot reach an address that the script asks. Copy what it downloads to the hosts first, or set "
             "HTTPS_PROXY in `job.env`.",
         ),
         "address resolution": (
@@ -379,6 +406,15 @@ _KNOWN = _table(
             r"DUE TO TIME LIMIT",
             "Slurm ended the job on {host} at its time limit: set `slurm.time`, and let the script resume "
             "(`launch.resume_args`).",
+        ),
+        "job preempted": (
+            r"DUE TO PREEMPTION",
+            "Slurm ended the job on {host} for one of a higher priority: submit it again, and let the script resume "
+            "(`launch.resume_args`).",
+        ),
+        "node of the job failed": (
+            r"DUE TO NODE FAILURE",
+            "Slurm ended the job on {host} because one of its nodes failed: `sinfo -R` says which. Submit it again.",
         ),
         "Ray's memory": (
             r"node running low on memory|ray\.exceptions\.OutOfMemoryError",
@@ -544,10 +580,14 @@ _KNOWN = _table(
             "in .gitattributes.",
         ),
         "processes and threads": (
-            r"can't start new thread|pthread_create failed|Errno 11\] Resource temporarily unavailable"
-            r"|fork: (?:retry: )?Resource temporarily unavailable",
+            r"can't start new thread|pthread_create failed|fork: (?:retry: )?Resource temporarily unavailable",
             "The account on {host}, or its control group, has reached its limit of processes and threads. Use fewer "
             "DataLoader workers, set OMP_NUM_THREADS in `job.env`, or raise `ulimit -u`.",
+        ),
+        "not available now": (
+            r"Errno 11\] Resource temporarily unavailable",
+            "A call on {host} failed for now: another process holds a lock (flock), or the account has reached its "
+            "limit of processes and threads (`ulimit -u`).",
         ),
         "read-only file system": (
             r"Read-only file system(?!\s\w)|Errno 30\]",
@@ -768,7 +808,9 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     if failure.type.rpartition(".")[2] != "FileNotFoundError" and "No such file or directory" not in words:
         return None
     if re.search(
-        r"cannot open shared object file|fatal error: \S+: No such|\^M: bad interpreter|\\r['’]?: No such", words
+        r"cannot open shared object file|fatal error: \S+: No such|\^M: bad interpreter|\\r['’]?: No such"
+        r"|No usable temporary directory|: '/(?:psm|wnsm)_\w+'",
+        words,
     ):
         return None
     found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", words)

@@ -105,15 +105,7 @@ class Bars:
             return None
         bar = _BAR.search(line) or _RICH.search(line) or _KERAS.match(line)
         if bar is None:
-            columns = _COLUMNS.match(line)
-            heading = _HEADING.match(line)
-            if columns:
-                self._columns = columns.group(1).split()
-            elif heading:
-                self._heading = line.strip().replace(":", "")
-                self._above = int(heading.group(1)), int(heading.group(2))
-            rounded = _ROUNDED.search(line)
-            return pairs(rounded.group(1) or "") if rounded else None
+            return self._without_bar(line)
         done, total, rest = bar.groups()
         title = _title(line[: bar.start()])
         if bar.re is _KERAS and self._heading is not None:
@@ -145,6 +137,16 @@ class Bars:
         else:
             found.update(self._progress(int(done), int(total or 0), title))
         return found
+
+    def _without_bar(self, line: str) -> Optional[Record]:
+        """Note a heading of the bars below it; return the metrics of a bar whose counter is rounded, else None."""
+        columns, heading, rounded = _COLUMNS.match(line), _HEADING.match(line), _ROUNDED.search(line)
+        if columns:
+            self._columns = columns.group(1).split()
+        elif heading:
+            self._heading = line.strip().replace(":", "")
+            self._above = int(heading.group(1)), int(heading.group(2))
+        return pairs(rounded.group(1) or "") if rounded else None
 
     def confirm(self, record: Record, line: str) -> None:
         """Note that the bars so far are the training's, if a line has a loss or ends the training."""
