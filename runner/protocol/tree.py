@@ -16,6 +16,10 @@ DEEPEST = 250
 """Most folders above a file: tools that remove deeper trees fail."""
 HASH = re.compile(r"[0-9a-f]{64}")
 _SIZE = re.compile(b"0|[1-9][0-9]{0,14}")
+_PATH = rb"(?:[\w+-][\w.+-]*/){0,20}[\w+-][\w.+-]*"
+_USUAL_PATH = re.compile(_PATH)
+_USUAL = re.compile(rb"([fx]) (0|[1-9][0-9]{0,14}) ([0-9a-f]{64}) (" + _PATH + rb")")
+"""Most lines: a file with a path that, unless it is very long, needs no further checks."""
 
 
 class Entry(NamedTuple):
@@ -56,29 +60,42 @@ def decode(data: bytes) -> Tuple[Entry, ...]:
     entries = []
     before = b""
     for line in lines:
-        fields = line.split(b" ", 3)
-        if len(fields) != 4 or fields[0] not in (b"f", b"x", b"l") or not _SIZE.fullmatch(fields[1]):
-            raise ValueError("malformed entry %r" % line[:100])
-        entry = Entry(fields[3], fields[0].decode(), int(fields[1]), fields[2].decode("ascii", "replace"))
-        if why := flaw(entry.path):
-            raise ValueError("%r: %s" % (entry.path[:100], why))
+        usual = _USUAL.fullmatch(line) if len(line) <= _LONGEST_NAME else None
+        if usual:
+            kind, size, value, path = usual.groups()
+            entry = Entry(path, kind.decode(), int(size), value.decode())
+        else:
+            entry = _decoded(line)
         if entry.path <= before:
             raise ValueError("%r is out of order" % entry.path[:100])
         before = entry.path
-        if entry.kind != "l" and not HASH.fullmatch(entry.value):
-            raise ValueError("%r has no hash" % entry.path[:100])
-        if entry.kind == "l" and not leads_inside(entry.path, entry.target):
-            raise ValueError("the link %r leads out of the tree" % entry.path[:100])
-        if entry.kind == "l" and entry != link(entry.path, entry.target):
-            raise ValueError("malformed link %r" % entry.path[:100])
         entries.append(entry)
     if below := _file_as_folder(entries):
         raise ValueError("%r lies below a file" % below[:100])
     return tuple(entries)
 
 
+def _decoded(line: bytes) -> Entry:
+    """The entry of a line. Raises ValueError if it is malformed."""
+    fields = line.split(b" ", 3)
+    if len(fields) != 4 or fields[0] not in (b"f", b"x", b"l") or not _SIZE.fullmatch(fields[1]):
+        raise ValueError("malformed entry %r" % line[:100])
+    entry = Entry(fields[3], fields[0].decode(), int(fields[1]), fields[2].decode("ascii", "replace"))
+    if why := flaw(entry.path):
+        raise ValueError("%r: %s" % (entry.path[:100], why))
+    if entry.kind != "l" and not HASH.fullmatch(entry.value):
+        raise ValueError("%r has no hash" % entry.path[:100])
+    if entry.kind == "l" and not leads_inside(entry.path, entry.target):
+        raise ValueError("the link %r leads out of the tree" % entry.path[:100])
+    if entry.kind == "l" and entry != link(entry.path, entry.target):
+        raise ValueError("malformed link %r" % entry.path[:100])
+    return entry
+
+
 def flaw(path: bytes) -> str:
     """Explain why a tree cannot have a file with this path; "" if it can."""
+    if len(path) <= _LONGEST_NAME and _USUAL_PATH.fullmatch(path):
+        return ""
     if len(path) > _LONGEST_NAME and (len(path) > _LONGEST or max(map(len, path.split(b"/"))) > _LONGEST_NAME):
         return "the name is too long"
     if path.count(b"/") > DEEPEST:
