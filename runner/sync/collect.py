@@ -186,7 +186,9 @@ class _Collector:
         self._folder = os.fsencode(wanted.folder)
         name = hashlib.sha256(self._folder + os.fsencode(f"/{wanted.only}" * bool(wanted.only))).hexdigest()[:32]
         self._cache = cache / f"{name}.json"
-        self._known = _load(self._cache)
+        self._known: dict[str, _Known] = {}
+        self._same: dict[bytes, os.stat_result] = {}
+        """The status of each file of `_known` that is as it was, and whose content the store has."""
         self._kept: dict[str, _Known] = {}
         self._changed = False
         self._include = Patterns(wanted.include)
@@ -229,14 +231,30 @@ class _Collector:
             finally:
                 self._reading = False
 
+    def _recognize(self) -> None:
+        """Find the files that are as they were when they were last read, unless that has been done."""
+        if self._known:
+            return
+        self._known = _load(self._cache)
+        for name, known in self._known.items():
+            path = os.fsencode(name)
+            try:
+                seen = os.lstat(b"%s/%s" % (self._folder, path))
+            except OSError:
+                continue  # deleted, or in a folder that cannot be entered any more
+            if known.status == _status(seen) and self._store.has(known.sha256, seen.st_size):
+                self._same[path] = seen
+
     def _listed(self) -> Iterable[bytes]:
         if self._wanted.only:
+            self._recognize()
             return [os.fsencode(self._wanted.only)]
         folder = self._wanted.folder
         if not self._wanted.whole and (folder / "HEAD").is_file() and {"objects", "refs"} <= {*os.listdir(folder)}:
             what = "this is the inside of a git repository, which has no files to run"
             raise InputError(what, "Name a folder in which it is checked out.", place=str(folder))
         listed = self._listed_by_git() if not self._wanted.whole and _repository(folder) else None
+        self._recognize()
         return listed or self._walked()
 
     def _few(self, listed: list[bytes]) -> list[bytes]:
@@ -261,6 +279,7 @@ class _Collector:
             with ThreadPoolExecutor(2, "git") as pool:
                 listing = pool.submit(_run_git, folder, "ls-files", "-c", "-o", "--exclude-standard", "-t", "-z")
                 leaving = pool.submit(_git, folder, "ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
+                self._recognize()  # in the meantime
             self._note_not_entered(folder, listing.result().stderr)
             for line in listing.result().stdout.split(b"\0"):
                 state, _, name = line.partition(b" ")
@@ -274,7 +293,7 @@ class _Collector:
                 full = b"%s/%s" % (self._folder, path)
                 # Git still lists deleted files, and files whose folder was replaced by a link.
                 try:
-                    seen = os.lstat(full)
+                    seen = self._same.get(path) or os.lstat(full)
                 except PermissionError:
                     if self._exclude.matching_any_part(os.fsdecode(path)) is None:
                         raise
@@ -386,7 +405,7 @@ class _Collector:
         full = b"%s/%s" % (self._folder, path)
         name = os.fsdecode(path)
         try:
-            seen = self._listed_as.pop(path, None) or os.lstat(full)
+            seen = self._same.get(path) or self._listed_as.pop(path, None) or os.lstat(full)
         except (FileNotFoundError, NotADirectoryError):
             return None  # deleted in the meantime
         if why := tree.flaw(path):
@@ -436,9 +455,8 @@ class _Collector:
 
     def _content(self, path: bytes, full: bytes, name: str, seen: os.stat_result) -> tuple[_Known, int] | None:
         """Return hash and size of a file after storing its content; None if it was deleted or is yet to be read."""
-        known = self._known.get(name)
-        if known and known.status == _status(seen) and self._store.has(known.sha256, seen.st_size):
-            self._kept[name] = known
+        if path in self._same:
+            self._kept[name] = known = self._known[name]
             return known, seen.st_size
         self._changed = True
         if not self._reading:

@@ -38,14 +38,15 @@ class Patterns:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = [_compiled(one) for one in dict.fromkeys(reversed([*patterns]))]
+        self._of_files = [one for one in self._patterns if not one.only_folders]
         self._folders: dict[str, str | None] = {}
 
     def deciding(self, path: str, *, folder: bool = False) -> str:
         """Return the pattern that decides about a relative path, with its `!`, or ""; parents are not considered."""
         shown = _bytewise(path)
         name = shown.rpartition("/")[2]
-        for one in self._patterns:
-            if (folder or not one.only_folders) and one.regex.fullmatch(name if one.by_name else shown):
+        for one in self._patterns if folder else self._of_files:
+            if one.regex.fullmatch(name if one.by_name else shown):
                 return one.text
         return ""
 
