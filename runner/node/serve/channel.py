@@ -6,6 +6,7 @@ outlive the viewer belongs to the supervisor.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import queue
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 SILENCE = 60.0
 """Seconds of silence after which the viewer counts as gone."""
+_LATER = 3.0
+"""Seconds from a copy of code to the spare one, or less if the viewer leaves: the start of its run comes first."""
 # Operations whose handlers also take the number of the request: they send events, or can be cancelled.
 _STREAMS = ("mirror", "telemetry", "read", "fetch", "put", "stage", "environment", "setup", "offer", "gather", "listen")
 
@@ -47,6 +50,10 @@ class Server:
         """Requests to complete even without their viewer: half of one would leave a run that never ends."""
         self._uploads: Dict[int, queue.Queue[bytes]] = {}
         """Pieces that arrive for each `put`."""
+        self._leaving = threading.Event()
+        self._newest: Optional[requests.SyncRequest] = None
+        """The request of the newest code, of which a spare copy is made."""
+        self._spare: Optional[threading.Thread] = None
         self._claiming = threading.Lock()
         self._claimed: Optional[Claims] = None
 
@@ -99,6 +106,9 @@ class Server:
         deadline = time.monotonic() + SILENCE
         while any(number in self._cancelled for number in self._whole) and time.monotonic() < deadline:
             time.sleep(0.01)
+        self._leaving.set()
+        if self._spare:
+            self._spare.join(SILENCE)
         os._exit(0)
 
     def _answer(self, request: Any) -> None:
@@ -140,7 +150,7 @@ class Server:
     def do_sync(self, request: requests.SyncRequest) -> requests.TreeAnswer:
         from .syncing import sync
 
-        return sync(request, os.path.dirname(self.node_zip))
+        return self._placed(request, sync(request, os.path.dirname(self.node_zip)))
 
     def do_put(self, request: requests.SyncRequest, number: int) -> requests.TreeAnswer:
         from .syncing import put
@@ -150,7 +160,7 @@ class Server:
                 yield data
 
         try:
-            return put(request, os.path.dirname(self.node_zip), pieces())
+            return self._placed(request, put(request, os.path.dirname(self.node_zip), pieces()))
         finally:
             del self._uploads[number]
 
@@ -183,7 +193,25 @@ class Server:
     def do_gather(self, request: requests.GatherRequest, number: int) -> requests.TreeAnswer:
         from .forwarding import gather
 
-        return gather(request, os.path.dirname(self.node_zip), self._teller(number), self._cancelled[number])
+        found = gather(request, os.path.dirname(self.node_zip), self._teller(number), self._cancelled[number])
+        return self._placed(request, found)
+
+    def _placed(self, request: requests.SyncRequest, answer: requests.TreeAnswer) -> requests.TreeAnswer:
+        """Have a spare copy of a run's code made later; returns the answer."""
+        if answer["placed"] and not request.get("data"):
+            self._newest = request
+            with contextlib.suppress(RuntimeError):  # the limit of processes is reached
+                thread = threading.Thread(target=self._make_spare, args=(request,), daemon=True)
+                thread.start()
+                self._spare = thread
+        return answer
+
+    def _make_spare(self, request: requests.SyncRequest) -> None:
+        from .syncing import prepare
+
+        self._leaving.wait(_LATER)
+        if self._newest is request:
+            prepare(request, os.path.dirname(self.node_zip))
 
     def _teller(self, number: int) -> Callable[[object], None]:
         """Return a function that sends the events of a stream."""

@@ -9,7 +9,8 @@ import shutil
 import stat
 import time
 import zlib
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Union
+from functools import partial
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 from ...protocol import tree
 from ...protocol.names import CODE, RUN_DIR, WHOLE
@@ -18,6 +19,7 @@ from ...protocol.requests import OBJECT
 from .. import folders, journal
 from ..disk import fullness, room
 from ..problem import Problem
+from . import spare
 
 if TYPE_CHECKING:
     from ...protocol import requests
@@ -75,10 +77,11 @@ def answer(
             return {"store": store.name, "manifest": True, "missing": missing, "begun": begun, "placed": False}
         if grown:
             store.tidy({request["tree"], *objects})
-    run_dir = os.path.abspath(os.path.expanduser(request.get("run_dir") or RUN_DIR))
+    run_dir = _run_dir(request)
     with explained(os.path.dirname(target)):
         try:
-            placed = _place_data(store, entries, target, request) if data else place(store, entries, target)
+            begin = partial(spare.take, store, run_dir, request["tree"])
+            placed = _place_data(store, entries, target, request) if data else place(store, entries, target, begin)
         except OSError:
             if sure:
                 raise
@@ -102,13 +105,21 @@ def put(request: requests.SyncRequest, cache: str, pieces: Iterator[bytes]) -> r
     return answer(store, request, grown=True)
 
 
-def place(store: Store, entries: Sequence[tree.Entry], target: str) -> bool:
+def place(
+    store: Store,
+    entries: Sequence[tree.Entry],
+    target: str,
+    begin: Callable[[str], Optional[Set[bytes]]] = lambda _: None,
+) -> bool:
     """Make a copy of a tree at `target` unless it exists; False if the store lacks an object after all.
 
     The files belong to the copy: whatever a job does to them, other runs and the store are not affected.
+
+    Args:
+        begin: May make a folder with a part of the tree, and then returns the paths of the rest.
     """
     _check_safe(target)
-    return _place(store, entries, target, lambda: _exists(target), lambda part: os.rename(part, target))
+    return _place(store, entries, target, lambda: _exists(target), lambda part: os.rename(part, target), begin=begin)
 
 
 def _place(
@@ -119,6 +130,7 @@ def _place(
     move: Callable[[str], None],
     *,
     share: bool = False,
+    begin: Callable[[str], Optional[Set[bytes]]] = lambda _: None,
 ) -> bool:
     """Write a tree next to its place unless it is `there`, then `move` it; of hosts with one disk, only one does so."""
     parent = os.path.dirname(target)
@@ -139,8 +151,7 @@ def _place(
             return True
     part = f"{target}.{os.urandom(8).hex()}.part"
     try:
-        os.mkdir(part, 0o700)
-        write_tree(store, entries, os.fsencode(part), share=share)
+        write_tree(store, _rest(entries, part, begin(part)), os.fsencode(part), share=share)
         try:
             move(part)
         except OSError:
@@ -160,6 +171,14 @@ def _place(
         shutil.rmtree(part, ignore_errors=True)
         shutil.rmtree(claim, ignore_errors=True)
     return True
+
+
+def _rest(entries: Sequence[tree.Entry], part: str, begun: Optional[Set[bytes]]) -> Sequence[tree.Entry]:
+    """The entries that must still be written to a folder; makes it unless it has been begun."""
+    if begun is None:
+        os.mkdir(part, 0o700)
+        return entries
+    return [one for one in entries if one.path in begun]
 
 
 def _place_data(store: Store, entries: Sequence[tree.Entry], target: str, request: requests.SyncRequest) -> bool:
@@ -241,6 +260,14 @@ def require(spec: Spec) -> None:
     """Check that a run's code is on this host. Raises Problem."""
     if spec.get("tree") and not _exists(full_path(spec["workdir"])):
         raise Problem(f"the run's code is not in {spec['workdir']}", "start the run again")
+
+
+def prepare(request: requests.SyncRequest, cache: str) -> None:
+    """Make a spare copy of a run's code for the next one, if it is worth it."""
+    if request["size"] < spare.WORTH:
+        return
+    with contextlib.suppress(Problem):
+        spare.make(open_store(cache), _run_dir(request), request["tree"], full_path(request["to"]))
 
 
 def remove(spec: Spec, run: str) -> None:
@@ -360,6 +387,10 @@ def open_writer(store: Store, name: str, size: int, offset: int) -> Optional[Wri
         except FileNotFoundError:
             continue  # a complete object replaces its beginnings
     raise Problem("files that arrived before were removed", "start the run again")
+
+
+def _run_dir(request: requests.SyncRequest) -> str:
+    return full_path(request.get("run_dir") or RUN_DIR)
 
 
 def full_path(to: str) -> str:
