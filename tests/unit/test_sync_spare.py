@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import threading
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 
 from disttui.runner.node import procs
-from disttui.runner.node.serve import spare, syncing
+from disttui.runner.node.serve import runs, spare, syncing
 from disttui.runner.protocol import tree
+from disttui.runner.protocol.names import WHOLE
 from tests.unit.test_sync_transfer import Host, host
 
 __all__ = ["host"]
@@ -224,3 +226,19 @@ def test_spare_is_made_when_the_viewer_leaves(host: Host) -> None:
     (host.folder / "7.py").write_text("edited")
     to = host.send("a-2")
     assert (to / "7.py").read_text() == "edited" and len(files(to) & kept) == 299
+
+
+def test_spare_goes_with_the_last_run(project: Project) -> None:
+    first, second = f"a-{'a' * 16}", f"a-{'b' * 16}"
+    assert WHOLE.fullmatch(first) and WHOLE.fullmatch(second)
+    for run in (first, second):
+        project.start(run)
+        project.prepare()
+        folder = project.runs / run / "0"
+        folder.mkdir(mode=0o700)
+        (folder / "spec.json").write_text("{}")
+        (folder / "exit.json").write_text(json.dumps({"state": "finished"}))
+    for run, left in ((first, 1), (second, 0)):
+        runs.forget(str(project.runs / run / "0"))
+        assert len(project.spares()) == left
+    assert list(project.runs.iterdir()) == []

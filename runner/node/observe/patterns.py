@@ -362,8 +362,8 @@ def recognise(line: str) -> Optional[Record]:
     line = _GROUP.sub(_ungrouped, line)
     result = _RESULT.match(line)
     if result:
-        found = {"val_acc1": _value(result.group(1))}
-        return {**found, "val_loss": _value(result.group(2))} if result.group(2) else found
+        accuracy, loss = result.groups()
+        return {"val_acc1": _value(accuracy), **({"val_loss": _value(loss)} if loss else {})}
     if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:") or _SETTINGS.match(line):
         return None  # a mean, the end of the run, or its settings
     if _OF_THE_BEST.match(line) or _OF_ANOTHER_PHASE.match(line):

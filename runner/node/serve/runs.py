@@ -18,7 +18,7 @@ from ...protocol.regular import regular
 from .. import folders, journal, leases, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
-from . import listing, slurm, syncing
+from . import listing, slurm, spare, syncing
 from .leasing import Claims
 
 if TYPE_CHECKING:
@@ -312,6 +312,7 @@ def forget(folder: str) -> requests.Nothing:
         # The last of the hosts that share this disk also removes the checkpoints and the code.
         syncing.remove(spec, os.path.basename(run))
         shutil.rmtree(run, ignore_errors=True)
+        spare.leave(os.path.dirname(run))
     return {}
 
 

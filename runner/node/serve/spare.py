@@ -15,6 +15,7 @@ import stat
 from typing import Iterable, Optional, Sequence, Set
 
 from ...protocol import tree
+from ...protocol.names import WHOLE
 from ...protocol.objects import DamagedError, Store, write_tree
 from .. import folders, locks, procs
 from ..disk import room
@@ -72,6 +73,13 @@ def make(store: Store, run_dir: str, name: str, target: str) -> None:
                 _replace(store, folder, name, entries)
             finally:
                 lock.close()
+
+
+def leave(run_dir: str) -> None:
+    """Remove the spare of a folder in which no run is left."""
+    with contextlib.suppress(OSError):
+        if not any(WHOLE.fullmatch(name) for name in os.listdir(run_dir)):
+            shutil.rmtree(os.path.join(run_dir, _NAME))
 
 
 def _replace(store: Store, folder: str, name: str, entries: Sequence[tree.Entry]) -> None:
