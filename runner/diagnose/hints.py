@@ -264,9 +264,9 @@ _KNOWN = _table(
             "another host. Let disttui set MASTER_ADDR, or correct the address in the script.",
         ),
         "port not allowed": (
-            r"(?:bind|listen|server socket)[^\n]{0,300}(?:EACCES|errno: ?-?13\b)",
-            "A process on {host} may not listen on that port: ports below 1024 need root. Set a higher one in the "
-            "script, or `launch.ports`.",
+            r"server socket[^\n]{0,200}(?:EACCES|errno: ?-?13\b)",
+            "A process on {host} may not listen on that port: those below 1024 need root, and a security module such "
+            "as SELinux may forbid others. Set another one in the script, or `launch.ports`.",
         ),
         "port in use": (
             r"EADDRINUSE|address already in use|failed to listen on any local network address",
@@ -276,7 +276,7 @@ _KNOWN = _table(
         "watched files": (
             r"inotify (?:watch|instance) limit reached",
             "The account on {host} has reached its limit of watched files: watch fewer, or have an administrator "
-            "raise fs.inotify.max_user_watches (`sysctl`).",
+            "raise fs.inotify.max_user_watches, or max_user_instances (`sysctl`).",
         ),
         "no temporary folder": (
             r"No usable temporary directory found",
@@ -284,7 +284,7 @@ _KNOWN = _table(
             "missing folder. See `df -h` there, or set TMPDIR in `job.env`.",
         ),
         "shared memory of another process": (
-            r"(?:No such file or directory|File exists): '/(?:psm_|wnsm_|\d{6}_)\w{1,60}'",
+            r"(?:No such file or directory|File exists): '/(?:psm_|wnsm_|000\d{3}_)\w{1,60}'",
             "A segment of shared memory on {host} was removed by another process, or is left from an earlier run: see "
             "/dev/shm there. Close it in the process that reads it, and unlink it only in the one that created it; "
             "for MosaicML streaming call clean_stale_shared_memory().",
@@ -331,7 +331,7 @@ _KNOWN = _table(
             "correct its address in the script.",
         ),
         "server not found": (
-            r"HTTPS?ConnectionPool\(host='([^'\n]{1,100})', port=(?!(?:80|443)\b)\d{1,5}\)"
+            r"HTTPS?ConnectionPool\(host='([\w-]{0,60}[A-Za-z][\w.-]{0,60})', port=(?!(?:80|443)\b)\d{1,5}\)"
             r"[^\n]{0,400}(?:Failed to resolve|Name or service not known|name resolution)",
             "{host} cannot resolve {1}, the name of a server in the script: use an IP address, or correct the DNS or "
             "/etc/hosts of the host.",
@@ -809,7 +809,7 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
         return None
     if re.search(
         r"cannot open shared object file|fatal error: \S+: No such|\^M: bad interpreter|\\r['’]?: No such"
-        r"|No usable temporary directory|: '/(?:psm|wnsm)_\w+'",
+        r"|No usable temporary directory|: '/(?:psm|wnsm|000\d{3})_\w+'",
         words,
     ):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,3 +102,26 @@ def test_a_failing_setup_starts_nothing(user: Callable[..., User]) -> None:
     second = me.cluster[1].name
     assert f"{second}: job.setup:" in failed.stderr and "ended with exit code 3" in failed.stderr
     assert "no room for it" in failed.stderr and "ran" not in failed.stdout
+
+
+def test_ctrl_c_and_a_killed_viewer_end_the_setup(user: Callable[..., User]) -> None:
+    me = user(1, light=True)
+    script = me.script("print('ran', flush=True)\n")
+    begun = me.cluster[0].home / "begun"
+    profile = me.profile({"script": str(script), "setup": ["touch ~/begun; setsid sleep 500 & sleep 500"]})
+    for number in (signal.SIGINT, signal.SIGKILL):
+        running = me.start(profile)
+        running.wait_file(begun)
+        running.send(number)
+        running.wait()
+        assert "Traceback" not in running.stderr
+        running.wait_gone(60)
+        begun.unlink()
+    running = me.start(profile)
+    running.wait_file(begun)
+    runs = me.cluster[0].home / ".disttui/runs"
+    [run] = [path.parent.parent.name for path in runs.glob("*/0/supervisor.json")]
+    typed(me, "stop", run)
+    assert running.wait() == 3 and "stopped" in running.stderr
+    running.wait_gone(10)
+    assert (runs / run / "0/exit.json").exists()

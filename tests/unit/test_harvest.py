@@ -318,15 +318,37 @@ def test_a_bar_per_epoch_counts_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "above",
-    ["Epochs:   0%|          | 0/3 [00:00<?, ?it/s]", "Epoch:  33%|###    | 1/3 [00:10<00:20, 10s/it]", "Epoch 1/3"],
+    ("above", "steps"),
+    [
+        ("Epochs:   0%|          | 0/3 [00:00<?, ?it/s]", 300),
+        ("Epoch 1/3", 300),
+        ("Epochs:  33%|###    | 1/3 [00:10<00:20, 10s/it]", 200),  # continues from a checkpoint
+        ("Epoch 2/3", 200),
+        ("Epoch 0/3", None),  # the total may be the number of the last epoch
+    ],
 )
 @pytest.mark.parametrize("title", ["", "Batches: ", "Training: "])
-def test_a_bar_below_the_number_of_epochs_is_one_of_them(above: str, title: str) -> None:
+def test_a_bar_below_the_number_of_epochs_is_one_of_them(above: str, steps: int | None, title: str) -> None:
     known = Recogniser()
     lines = [above, *(f"{title}50%|#  | {done}/100 [00:25<00:25, 1.7it/s, loss=0.5]" for done in (50, 100, 10))]
     found = [known.read(line.encode()) or {} for line in lines]
-    assert [(one.get("step"), one.get("steps")) for one in found] == [(None, None), (50, None), (100, None), (110, 300)]
+    assert [(one.get("step"), one.get("steps")) for one in found] == [
+        (None, None),
+        (50, None),
+        (100, None),
+        (110, steps),
+    ]
+
+
+def test_a_bar_that_goes_on_below_another_epoch_is_the_runs() -> None:
+    known = Recogniser()
+    lines = ["Epoch 1/3", "{50/300", "{100/300", "Epoch 2/3", "{101/300", "Epoch 1/1", "{0/300"]
+    found = [known.read(line.replace("{", "33%|#  | ").encode() + b" [00:25<00:25, 1.7it/s, loss=0.5]" * ("{" in line))
+             for line in lines]  # fmt: skip
+    assert [(one or {}).get("steps") for one in found] == [None, None, None, None, 300, None, None]
+    known = Recogniser()
+    lines = ["Epoch 1/1", "50%|#  | 50/100 [00:25<00:25, 1.7it/s, loss=0.5]"]
+    assert [(known.read(line.encode()) or {}).get("steps") for line in lines] == [None, 100]
 
 
 def test_a_counter_of_each_epoch_counts_on() -> None:

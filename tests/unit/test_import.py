@@ -248,6 +248,7 @@ def test_deepspeed_file_is_passed_on_and_sets_process_count() -> None:
     [
         ("", 8, "8 = 1 × 1 × 8 processes → num_processes: 4 per host"),
         (', "sequence_parallel_size": 4', 32, "8 = 1 × 1 × 32 processes / 4 → num_processes: 16 per host"),
+        (', "sequence_parallel_size": "auto"', None, "sequence_parallel_size changes what train_batch_size counts"),
         (', "elasticity": {"enabled": true}', None, "elasticity.enabled changes what train_batch_size counts → auto"),
         (', "tensor_parallel": {"autotp_size": 2}', None, "tensor_parallel.autotp_size changes what train_batch_size"),
         (None, None, "the file gives no number → auto"),  # DeepSpeed computes the accumulation from the processes
@@ -881,6 +882,8 @@ def test_a_job_gets_what_the_shell_would_give(lines: str, found: dict[str, objec
         ("declare -x P=1; P=2; @", "P: dropped: line 5 sets or unsets it again"),
         ("export P=1; P=2 @", "P: dropped: line 5 sets it for the job"),
         ("[ -d v ] && unset Q; @", "unset Q: ambiguous: it depends on the command before it"),
+        ("unset $X Q; @", "unset Q: translated: → activate"),
+        ("unset -- 'Q'; @", "unset Q: translated: → activate"),
         ("[ -d v ] && cd /x; @", "cd: ambiguous: /x → job.workdir, whatever the condition before it"),
         ("unset $(env | grep S_); @", "unset $(env | grep S_): ambiguous: only the shell knows"),
         ("[ -f a ] && source a; @", "[: dropped: it is the condition of the next command"),
@@ -1199,6 +1202,8 @@ def test_what_counts_or_is_lost_beside_the_command_is_noted(line: str, note: str
         ("torchrun --nnodes 1 --nproc_per_node 4 a.py", 1, 4),
         ("srun -N 2 -n 8 python a.py", 2, 4),
         ("srun torchrun --nnodes 2 --nproc_per_node 4 a.py", 4, 4),  # srun starts it on all four
+        ("for i in 0 1 2 3; do srun -N1 -n1 python a.py & done; wait", 4, 4),
+        ("srun -N1 -n1 torchrun --nproc_per_node 4 --node_rank 1 --master_addr x a.py", 4, 4),
         ("srun -N 1 -w $H torchrun --nnodes 4 --nproc_per_node 4 a.py", 4, 4),  # once for each node
     ],
 )
@@ -1579,7 +1584,15 @@ GUESSES = [
     ("#SBATCH -N2 --gres=gpu:4\ndeepspeed --exclude n1:0 a.py", "num_processes: 4 is a guess"),
     ("#SBATCH -N2\nRANK=0 WORLD_SIZE=2 python a.py &\nRANK=1 WORLD_SIZE=2 python a.py", "num_processes: 1 is a guess"),
     ("#SBATCH -N2\nfor i in 0 1; do RANK=$i python a.py & done; wait", "num_processes: 1 is a guess"),
+    ("#SBATCH -N2\nif x; then N=8; fi; N=${N:-4}\ntorchrun --nproc_per_node $N a.py", "num_processes: 4 is a guess"),
+    ("#SBATCH -N2\nN=$(foo); N=${N:-4}\ntorchrun --nproc_per_node $N a.py", "num_processes: 4 is a guess"),
+    ("#SBATCH -N2\nN=4; if x; then N=8; fi; N=$N\ntorchrun --nproc_per_node $N a.py", "num_processes: 4 is a guess"),
+    ("#SBATCH -N2\n[ -n \"${N:-}\" ] || N=8\ntorchrun --nproc_per_node ${N:-4} a.py", "num_processes: 4 is a guess"),
+    ("#SBATCH -N2\nN=4; if x; then unset \"N\"; fi\ntorchrun --nproc_per_node ${N:-2} a.py",
+     "num_processes: 4 is a guess"),
     # What is no guess.
+    ("#SBATCH -N2\nN=4; unset \"N\"\ntorchrun --nproc_per_node ${N:-2} a.py", ""),
+    ("#SBATCH -N2\nN=4; (N=8; if x; then N=2; fi)\ntorchrun --nproc_per_node $N a.py", ""),
     ("#SBATCH -N2\nN=4; unset N\ntorchrun --nproc_per_node ${N:-2} a.py", ""),
     ("#SBATCH -N2\nN=4; if x; then N=8; fi\nsrun --gpus-per-node=$N torchrun --nproc_per_node 4 a.py", ""),
     ("#SBATCH -N2\nN=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node ${N:-8} a.py", ""),

@@ -172,6 +172,10 @@ _MEAN_LOSS = re.compile(
     rf"|(?:{_NUMBER}), count: \d{{1,12}}, average loss: ({_NUMBER}))",
     re.IGNORECASE,
 )
+# A bar whose counter is rounded (unit_scale=True), and so is no step: 10%|# | 1.20k/12.0k [00:10<01:30, 120it/s]
+_ROUNDED_BAR = re.compile(
+    r"\d{1,3}%\|[^|]{0,200}\|\s{0,4}\d[\d.]{0,8}[kMG]?/\d[\d.]{0,8}[kMG] \[[\d:]{4,12}<[\d:?]{1,12},"
+)
 # Top-1 accuracy of a batch, with that of all so far in brackets: Acc@1   1.56 (  0.37), acc1: 12.5 (11)
 # Some scripts print a fraction, most per cent: it keeps its number, and a name that nothing else has.
 _FIRST_GUESS = re.compile(rf"\bacc@?1:?\s{{1,8}}({_NUMBER})(?:\s{{1,4}}\(\s{{0,8}}({_NUMBER})\))?", re.IGNORECASE)
@@ -184,7 +188,8 @@ _RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
 # The result of a validation, as ImageNet scripts print it at the end:  *   Acc@1 0.125 Acc@5 0.484, perhaps after a
 # logger's prefix (Swin) and with the loss behind it (DeiT).
 _RESULT = re.compile(
-    rf"(?:.{{0,120}}\bINFO)?\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})(?:.{{0,60}}\bloss:?\s{{1,8}}({_NUMBER}))?",
+    rf"(?:.{{0,120}}\bINFO)?\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})"
+    rf"(?:\s{{1,8}}Acc@5:?\s{{1,8}}(?:{_NUMBER})\s{{1,8}}loss:?\s{{1,8}}({_NUMBER}))?",
     re.IGNORECASE,
 )
 _MINUS = re.compile(r"\u2212(?=[\d.])")
@@ -360,6 +365,7 @@ def recognise(line: str) -> Optional[Record]:
     line = _UNDERSCORES.sub(lambda found: found.group().replace("_", ""), _WRAPPED.sub(r"\1", line))
     line = _DECIMAL_COMMA.sub(r"\1.\2", _ABBREVIATED.sub(_in_full, line))
     line = _GROUP.sub(_ungrouped, line)
+    line = _ROUNDED_BAR.sub(" [", line)
     result = _RESULT.match(line)
     if result:
         accuracy, loss = result.groups()

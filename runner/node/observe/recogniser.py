@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from typing import List, Optional, Set, Tuple
+from typing import List, NamedTuple, Optional, Set, Tuple
 
 from .patterns import (
     HINTS,
@@ -27,8 +27,6 @@ _BAR = re.compile(
     r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)|[\d:]{4,12}<[\d:?]{1,12})"
     r"(?:,([^\]]*))?\]"
 )
-# A bar whose counter is rounded (unit_scale=True), and so is no step: 1.20k/12.0k [00:10<01:30, 120it/s, loss=2.3]
-_ROUNDED = re.compile(r"\d[kMG]/\d{1,4}(?:\.\d{1,4})?[kMG]? \[[\d:]{4,12}<[\d:?]{1,12},[^,\]]{1,40}(?:,([^\]]*))?\]")
 # Bars that do not count steps: 2/3 [07:43<03:51, 231.64s/epoch], 500/60000 [00:01<00:10, 512.3samples/s]
 _OTHER_UNIT = re.compile(
     r"[\d?]\s?(?:[mu]?s/(?:epoch|sample|example|img|image|tok|token)|(?:epoch|sample|example|img|image|tok|token)s?/s)\b",
@@ -63,6 +61,16 @@ _OVER_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs$", re.IGNORECASE)
 _EPOCH = re.compile(r"epoch\s{0,8}[:=#]?\s{0,4}\[?\s{0,4}(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
 
 
+class _Above(NamedTuple):
+    """The count of epochs that a line or a bar shows above the bar of each epoch."""
+
+    number: int
+    left: int
+    """Epochs from this one on; 0 if unknown."""
+    is_epoch: bool
+    """Whether `number` is that of the epoch, and not of those that are over."""
+
+
 class Bars:
     """The bars of one rank. Scripts also show bars for downloads and evaluation: a bar counts if it shows a loss, or if
     its title is empty or a training's and its length is that of the bars that counted before.
@@ -92,8 +100,11 @@ class Bars:
         self._title = ""
         self._heading: Optional[str] = None
         """The newest line that names the epoch of the bars below it, "" if that epoch is over."""
-        self._above: Tuple[Optional[int], int] = (None, 0)
-        """The epoch and the number of epochs that a line or a bar of its own shows above bars without a title."""
+        self._from_0 = False
+        """Whether such lines count epochs from 0."""
+        self._above: Optional[_Above] = None
+        self._below: Optional[_Above] = None
+        """What was above the newest bar, with the epochs that were left at the first one."""
 
     def recognise(self, line: str, *, validates: bool = False) -> Optional[Record]:
         """The metrics of a line that is a bar, empty if the bar does not count; None for any other line.
@@ -105,7 +116,8 @@ class Bars:
             return None
         bar = _BAR.search(line) or _RICH.search(line) or _KERAS.match(line)
         if bar is None:
-            return self._without_bar(line)
+            self._note_heading(line)
+            return None
         done, total, rest = bar.groups()
         title = _title(line[: bar.start()])
         if bar.re is _KERAS and self._heading is not None:
@@ -123,7 +135,7 @@ class Bars:
         trains = any(name.endswith("loss") for name in found)
         self._give_up(int(total or 0), title, trains=trains)
         if _OF_EPOCHS.match(title) and not trains and int(total or 0) > 1:
-            self._above = None, int(total)
+            self._above = _Above(int(done), max(0, int(total) - int(done)), False)
         if not self._counts(title, int(total or 0), trains, validates) or (bar.re is _KERAS and not trains):
             return {}
         if _OTHER_UNIT.search(bar.group()):
@@ -138,15 +150,17 @@ class Bars:
             found.update(self._progress(int(done), int(total or 0), title))
         return found
 
-    def _without_bar(self, line: str) -> Optional[Record]:
-        """Note a heading of the bars below it; return the metrics of a bar whose counter is rounded, else None."""
-        columns, heading, rounded = _COLUMNS.match(line), _HEADING.match(line), _ROUNDED.search(line)
+    def _note_heading(self, line: str) -> None:
+        """Note the names of columns, or the epoch, of the bars below a line."""
+        columns, heading = _COLUMNS.match(line), _HEADING.match(line)
         if columns:
             self._columns = columns.group(1).split()
         elif heading:
             self._heading = line.strip().replace(":", "")
-            self._above = int(heading.group(1)), int(heading.group(2))
-        return pairs(rounded.group(1) or "") if rounded else None
+            number, epochs = map(int, heading.groups())
+            # From 0, the total may be the number of the last epoch.
+            self._from_0 = self._from_0 or not number
+            self._above = _Above(number, 0 if self._from_0 else max(0, epochs - number + 1), True)
 
     def confirm(self, record: Record, line: str) -> None:
         """Note that the bars so far are the training's, if a line has a loss or ends the training."""
@@ -195,6 +209,20 @@ class Bars:
         self.step = self._earlier + done
         return {"step": self.step, "epoch": epoch, "steps": (newest + 1) * total}
 
+    def _of_an_epoch(self, above: _Above, total: int, *, again: bool, goes_on: bool) -> Record:
+        """The epoch and the number of steps of a bar below a count of epochs, which is an epoch's bar or the run's."""
+        last = self._below or above
+        left = last.left
+        if above.number < last.number:
+            left = 0  # another training
+        elif above.number > last.number and goes_on and not (again or self._earlier):
+            left = 1  # the bar is the run's
+        self._below = above._replace(left=left)
+        found: Record = {"epoch": above.number} if above.is_epoch else {}
+        if total and (left == 1 or (left and self._earlier)):
+            found["steps"] = total * left
+        return found
+
     def _progress(self, done: int, total: int, title: str) -> Record:
         found: Record = {}
         headed, row = _HEADED.match(title), _ROW.match(title)
@@ -203,7 +231,8 @@ class Bars:
         self._rows_from_0 = self._rows_from_0 or (row is not None and number == 0)
         before = 0 if self.step is None else self.step - self._earlier
         # A line per epoch that is not redrawn: the same step of a later epoch.
-        if self.step is not None and (done < before or (done == total == before and number > self._epoch)):
+        again = self.step is not None and (done < before or (done == total == before and number > self._epoch))
+        if again:
             self._earlier += self._total or before
         elif self.step is None and total:
             begun, counted = _UNCOUNTED_EPOCH.match(title), _EPOCH.search(title)
@@ -221,11 +250,8 @@ class Bars:
         epochs += epoch is row and self._rows_from_0  # YOLOv5 shows the number of the last one
         if epoch:
             found["epoch"] = number
-        elif self._above[1]:
-            # The bar is an epoch's if it has begun again, and may be the run's before that.
-            found.update({} if self._above[0] is None else {"epoch": self._above[0]})
-            found.update({"steps": total * self._above[1]} if total and self._earlier else {})
-            return found
+        elif self._above:
+            return {**found, **self._of_an_epoch(self._above, total, again=again, goes_on=done > before)}
         if epochs and total and (epochs != total or self._earlier or row):
             found["steps"] = total * epochs
         elif total and not self._earlier and (epochs or not epoch):

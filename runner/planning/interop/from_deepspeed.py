@@ -48,9 +48,8 @@ def values(node: MappingNode, above: str) -> Iterator[tuple[int, str, Node]]:
 def _changes_total(path: str, node: Node) -> bool:
     """Whether a setting makes `train_batch_size` unequal to micro batch × accumulation × processes."""
     text = node.text if isinstance(node, ScalarNode) else ""
-    return (path == "elasticity.enabled" and text == "true") or (
-        path == "tensor_parallel.autotp_size" and text not in ("0", "1")
-    )
+    several = path == "tensor_parallel.autotp_size" and text not in ("0", "1")
+    return several or (path, text) in (("elasticity.enabled", "true"), (_SHARED, "auto"))
 
 
 def _processes(root: MappingNode, draft: Translation, hosts: int) -> None:
@@ -70,7 +69,8 @@ def _processes(root: MappingNode, draft: Translation, hosts: int) -> None:
             draft.wrong(place.line, place.column, f"{key}: {shown(text)}", "expected a whole number from 1")
     total, micro = numbers.get(_SIZES[0]), numbers.get(_SIZES[1])
     steps, each = numbers.get(_SIZES[2]), numbers.get(_SHARED, 1)
-    processes, left = divmod((total or 0) * each, (micro or 1) * (steps or 1))
+    processes, left = divmod(total or 0, (micro or 1) * (steps or 1))
+    processes *= each
     if total and micro and (left or not processes):
         what = f"{_SIZES[0]}: {total} is not a multiple of micro batch {micro} × accumulation {steps or 1}"
         draft.wrong(lines[_SIZES[0]], 1, what, "DeepSpeed rejects it; correct one of them")

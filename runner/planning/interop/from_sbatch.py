@@ -485,8 +485,9 @@ def _uses_fewer(command: JobLine, nodes: int, draft: Translation) -> bool:
     """Whether srun and the launcher use only the given number of the nodes of the job."""
     srun = command.srun
     asked = {text for _, key, text in _hosts_asked(command) if key[0] == "n" and text}
-    # With a list of nodes, a script may call srun for one node after the other.
-    by_node = not srun.keys().isdisjoint(("-w", "--nodelist", "-r", "--relative"))
+    # A script may call srun for one node after the other.
+    by_node = command.repeated or not srun.keys().isdisjoint(("-w", "--nodelist", "-r", "--relative"))
+    by_node = by_node or not command.options.keys().isdisjoint(("--node-rank", "--machine-rank"))
     whole = not srun or srun.get("-N", srun.get("--nodes", "")) == str(nodes)
     return nodes < draft.wanted and asked == {str(nodes)} and whole and not by_node and not draft.listed
 
@@ -529,6 +530,7 @@ def _doubt_hosts(command: JobLine, numbers: _Numbers, draft: Translation) -> Non
         what = f"{shown(command.options[file])} may name more hosts → 1, or those of --host"
         draft.guess("hosts", command.line, f"{command.launcher} {file}", what)
     asked = any(name in ("--nnodes", "--host") or unknown_names(name) for name in command.options)
+    asked = asked or "PET_NNODES" in {*command.assigned, *draft.env}  # torchrun's own variable
     if command.launcher == "torchrun" and numbers.nodes > 1 and not (asked or file):
         what = f"without --nnodes it trains on one machine → on all {numbers.nodes} hosts together"
         note = draft.ambiguous if draft.wanted else partial(draft.guess, "processes")

@@ -165,6 +165,8 @@ class JobLine:
     """The variables in its words."""
     variables: Variables | None = None
     """What was known about the variables that it uses."""
+    repeated: bool = False
+    """Whether it may run several times, as in a loop and before `&`."""
     unsure: frozenset[str] = frozenset()
     """The options whose value is a guess, because the script may set the variable in it."""
     expanded: tuple[str, ...] = ()
@@ -980,8 +982,7 @@ class _Body:
             for word in words[1:]:
                 self._alias(command.line, word)
         else:
-            unset = [word.source for word in words[1:]] if first == "unset" and self._open else ()
-            for name in (*self._sets(words), *unset):
+            for name in self._sets(words):
                 self._forget(command.line, name)
             if first == "set" and (switch := _EXPORTS_ALL.match(" ".join(word.source for word in words))):
                 self._variables.exports_all = switch[1] == "-"
@@ -1034,6 +1035,8 @@ class _Body:
         if first.startswith("((") or first == "let":
             text = " ".join(piece.text for word in words for piece in word.pieces)
             return [one or other for one, other in _SETS.findall(text)]
+        if first == "unset" and self._open:
+            return [name for name in map(self._variables.text, words[1:]) if name.isidentifier()]
         if first == "printf" and rest[:1] == ["-v"]:
             return rest[1:2]
         if first == "getopts":
@@ -1152,19 +1155,22 @@ class _Body:
 
     def _unset(self, line: int, first: str, words: Sequence[Word]) -> None:
         """Translate `unset NAME` and `export -n NAME`, which remove a variable from the environment."""
-        known, sources = self._variables, [word.source for word in words]
+        known = self._variables
+        texts = [known.text(word) for word in words]
         own = (known.values, known.arrays, known.why)
         given = [
             name
-            for name in sources
+            for name in texts
             if name.isidentifier() and (known.exported[name] or not any(name in each for each in own))
         ]
         names = [name for name in given if name not in OWN_VARIABLES and name != "CUDA_VISIBLE_DEVICES"]
         for name in sorted({*given} - {*names}):
             self._draft.dropped(line, f"{first} {name}", _BY_DISTTUI)
-        if unknown := [source for source in sources if not re.fullmatch(r"[-+]?\w+", source)]:
-            self._draft.ambiguous(line, f"{first} {shown(unknown[0])}", "only the shell knows what it removes; dropped")
-        elif "-f" in sources or not given:
+        for word, text in zip(words, texts, strict=True):
+            if not re.fullmatch(r"[-+]\S*|[A-Za-z_]\w*", text):
+                what = "only the shell knows what it removes; dropped"
+                self._draft.ambiguous(line, shown(f"{first} {word.source}"), what)
+        if "-f" in texts or not given:
             self._draft.dropped(line, first, "it removes what only the script has")
         elif self._asked and names:
             self._draft.ambiguous(line, f"{first} {' '.join(names)}", "it depends on the command before it; dropped")
@@ -1191,6 +1197,7 @@ class _Body:
             return
         if job := command_of(fields, self._variables.values, outer):
             pieces = (piece for word in given for piece in word.pieces)
+            job.repeated = bool(self._open) or command.end == "&"
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
             _put_into(job, outer)
             around = (*job.assigned.values(), *job.srun.values(), *job.options.values())
@@ -1362,9 +1369,9 @@ class _Body:
             self._draft.dropped(line, shown(what), why)
         elif first == "unset":
             self._unset(line, first, words[1:])
-            for word in words[1:]:
+            for name in filter(str.isidentifier, map(self._variables.text, words[1:])):
                 why = f"line {line} unsets it under a condition" if self._asked else "unset"
-                self._variables.forget(word.source, why, may_stay=self._asked, is_set=self._asked)
+                self._variables.forget(name, why, may_stay=self._asked, is_set=self._asked)
         else:
             self._draft.ambiguous(line, shown(first), "not understood; dropped")
             if _base(first) not in _PREPARES and not self._open:

@@ -398,7 +398,8 @@ class State(NamedTuple):
     assigned: str | None
     array: tuple[str, ...] | None
     why: str | None
-    in_doubt: bool
+    default: str | None
+    in_doubt: bool | None
 
 
 @dataclass
@@ -412,8 +413,8 @@ class Variables:
     """Name → its assignment, as written in the script."""
     why: dict[str, str] = field(default_factory=dict)
     """Unknown name that does not come from the environment → the reason."""
-    in_doubt: set[str] = field(default_factory=set)
-    """Unknown names that the script may set, so that the default of one is a guess."""
+    in_doubt: dict[str, bool] = field(default_factory=dict)
+    """Unknown names that the script may set, so that a default is a guess → whether that is an earlier value."""
     parts: dict[str, frozenset[str]] = field(default_factory=dict)
     """Name → the names in its value."""
     arrays: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -468,7 +469,7 @@ class Variables:
     def state(self, name: str) -> State:
         """Return what is known about a name."""
         known = (self.values.get(name), self.assigned.get(name), self.arrays.get(name), self.why.get(name))
-        return State(name, *known, name in self.in_doubt)
+        return State(name, *known, self.defaults.get(name), self.in_doubt.get(name))
 
     def restore(self, state: State) -> None:
         """Reset a name to an earlier state."""
@@ -476,7 +477,8 @@ class Variables:
         _put(self.assigned, state.name, state.assigned)
         _put(self.arrays, state.name, state.array)
         _put(self.why, state.name, state.why)
-        (self.in_doubt.add if state.in_doubt else self.in_doubt.discard)(state.name)
+        _put(self.defaults, state.name, state.default)
+        _put(self.in_doubt, state.name, state.in_doubt)
 
     def assign(self, name: str, word: Word) -> None:
         """Record an assignment; `word` is its right-hand side."""
@@ -502,10 +504,12 @@ class Variables:
                 self._take_default(name, one.default)
         else:
             value = self.text(word)
+            if name in self.why and only_unknown(value) == name:
+                return  # NAME=${NAME:-4} after a command that may set it
             self.arrays.pop(name, None)
             self.values[name], self.assigned[name] = value, f"{name}={word.source}"
             self.why.pop(name, None)
-            self.in_doubt.discard(name)
+            self.in_doubt.pop(name, None)
 
     def _assign_array(self, name: str, text: str, before: tuple[str, ...]) -> None:
         """Record `NAME=(a b)`, or `NAME+=(c)`, which appends to the words in `before`."""
@@ -544,9 +548,11 @@ class Variables:
         self.arrays.pop(name, None)
         if not may_stay:
             self.defaults.pop(name, None)
-        elif before and not _UNKNOWN.search(before) and not re.search(r"[{}\n]", before):
+        kept = may_stay and bool(before) and not _UNKNOWN.search(before) and not re.search(r"[{}\n]", before)
+        if kept:
             self.defaults[name] = before
-        (self.in_doubt.add if is_set else self.in_doubt.discard)(name)
+        kept = kept or (may_stay and self.in_doubt.get(name, False))
+        _put(self.in_doubt, name, kept if is_set else None)
         self.why[name] = why
 
     def give(self, arguments: Sequence[str] | None) -> None:
@@ -645,7 +651,7 @@ class Variables:
 
     def _take_default(self, name: str, written: str) -> None:
         """Record the default of a name from `${NAME:-written}`, unless it may still have an earlier value."""
-        if name in self.in_doubt and name in self.defaults:
+        if self.in_doubt.get(name):
             return
         plain = written[:1] == '"' or re.fullmatch("'[^']*'", written)
         default = self.text(_Scanner(written if plain else f'"{written}"')._word())
