@@ -172,7 +172,8 @@ _MEAN_LOSS = re.compile(
     rf"|(?:{_NUMBER}), count: \d{{1,12}}, average loss: ({_NUMBER}))",
     re.IGNORECASE,
 )
-# A bar that rounds its counter (unit_scale=True), which is no step: 10%|# | 1.20k/12.0k [00:10<01:30, 120it/s]
+# A bar that rounds its counter (unit_scale=True), so that it does not count steps:
+# 10%|# | 1.20k/12.0k [00:10<01:30, 120it/s]
 _ROUNDED_BAR = re.compile(
     r"\d{1,3}%\|[^|]{0,200}\|\s{0,4}\d[\d.]{0,8}[kMG]?/\d[\d.]{0,8}[kMG] \[[\d:]{4,12}<[\d:?]{1,12},"
 )
