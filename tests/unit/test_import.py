@@ -775,7 +775,7 @@ FOUND = [
     ("f() { local t=$1; @ $t; }; f", {"args": ("given",), "doubt": "$t: ambiguous: it is an argument of the script"}),
     ("export A=1; A=2 @", {"env": {"A": "2"}}),
     ("export A=1; f() { export A=2; }; [ -n \"$B\" ] && f; @",
-     {"env": {"A": "1"}, "doubt": "runs only if the condition in line 5 holds"}),
+     {"env": {"A": "1"}, "doubt": "runs only if the condition on line 5 is true"}),
     ("f() { local A; export A=4; }; f | tee l; export A=1; A=2; @", {"env": {"A": "2"}}),
     ("E=$W/e bash -c 'source $E/bin/activate; @'",
      {"env": {"E": "given/e"}, "activate": "E=\"${W}/e\" && source $E/bin/activate"}),

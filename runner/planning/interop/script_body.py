@@ -1519,7 +1519,7 @@ class _Body:
             ):
                 self._draft.dropped(step.line, shown(step.name), f"line {after.line} sets or unsets it again")
             elif step.asked:
-                what = f"runs only if the condition in line {step.asked} holds; dropped"
+                what = f"runs only if the condition on line {step.asked} is true; dropped"
                 self._draft.ambiguous(step.line, shown(step.name or step.source), what)
             elif step.name in by_job:
                 self._draft.dropped(step.line, shown(step.name), f"line {job.line if job else 0} sets it for the job")
