@@ -6,6 +6,7 @@ and a crash costs at most a transfer. Several processes and hosts may share one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -24,7 +25,8 @@ _LITTLE, _OFTEN = 16 << 20, 3600.0
 """Bytes that may be added, and seconds that may pass, before all objects are counted again."""
 _STALE = 86400.0
 """Seconds after which an incomplete object counts as abandoned."""
-_PIECE = 1 << 20
+_PIECE = 1 << 18
+"""Bytes to read at a time: the system would have to clear the memory of larger pieces for each of them."""
 
 
 class DamagedError(Exception):
@@ -90,19 +92,48 @@ class Store:
             OSError: The object cannot be read.
         """
         seen = None if name in self._written else hashlib.sha256()
-        fd, status = _opened(self._path(name))
+        fd, left = self._use(name)
         try:
-            if time.time() - status.st_mtime > 3600.0:  # within these seconds another use of an object is not recorded
-                os.utime(fd)  # the time of its last use
-            left = status.st_size  # a larger buffer would cost more than reading a small file
-            while left and (data := os.read(fd, min(left, _PIECE))):
+            while left and (data := os.read(fd, min(left, _PIECE))):  # for small files, a larger buffer costs more
                 left -= len(data)
                 if seen:
                     seen.update(data)
                 write(data)
         finally:
             os.close(fd)
-        if seen and seen.hexdigest() != name:
+        if seen:
+            self._check(name, seen.hexdigest())
+
+    def clone(self, name: str, to: int) -> None:
+        """Write an object to an empty file, open for reading as well. Raises as `copy`.
+
+        Disks that can do so keep the content once until either file is changed.
+        """
+        fd, left = self._use(name)
+        try:
+            with contextlib.suppress(AttributeError, OSError):  # not on this system or disk
+                while left and (done := os.copy_file_range(fd, to, left)):
+                    left -= done
+            while data := os.read(fd, _PIECE):
+                _write(to, data)
+        finally:
+            os.close(fd)
+        if name not in self._written:
+            seen = hashlib.sha256()
+            os.lseek(to, 0, os.SEEK_SET)
+            while data := os.read(to, _PIECE):
+                seen.update(data)
+            self._check(name, seen.hexdigest())
+
+    def _use(self, name: str) -> Tuple[int, int]:
+        """Open an object; returns its descriptor and size. Raises OSError."""
+        fd, status = _opened(self._path(name))
+        if time.time() - status.st_mtime > 3600.0:  # within these seconds another use of an object is not recorded
+            os.utime(fd)  # the time of its last use
+        return fd, status.st_size
+
+    def _check(self, name: str, found: str) -> None:
+        if found != name:
             self.discard(name)
             raise DamagedError(name)
 
@@ -351,10 +382,13 @@ def _write_entry(store: Store, entry: Entry, top: bytes, share: bool) -> None:
         return
     if share and entry.kind == "f" and store.share(entry.value, path):
         return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, 0o755 if entry.kind == "x" else 0o644)
     try:
-        store.copy(entry.value, partial(_write, fd))
+        if entry.size < CHUNK:
+            store.copy(entry.value, partial(_write, fd))
+        else:
+            store.clone(entry.value, fd)
     except FileNotFoundError:
         raise DamagedError(entry.value) from None
     finally:

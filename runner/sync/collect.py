@@ -59,7 +59,7 @@ _GIT_PATIENCE = 60.0
 _GIT = ("git", "-c", "core.fsmonitor=false")
 _NOT_ENTERED = re.compile(rb"^warning: could not open directory '(.+?)/?': (.+)$", re.MULTILINE)
 _LARGEST_CACHE = 256 << 20
-_PIECE = 1 << 20
+_PIECE = 1 << 18
 _PACE = 0.5
 """Seconds between two progress reports; an interrupt takes effect at the next one."""
 

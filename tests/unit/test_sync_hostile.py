@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -19,7 +20,7 @@ from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve.syncing import place
 from disttui.runner.profile.load import load
 from disttui.runner.protocol import tree
-from disttui.runner.protocol.objects import Store, Writer
+from disttui.runner.protocol.objects import DamagedError, Store, Writer, write_tree
 from disttui.runner.sync import collect as module
 from disttui.runner.sync.collect import Wanted
 from disttui.runner.sync.patterns import Patterns
@@ -486,6 +487,35 @@ def test_repeated_claims_of_missing_objects_cost_little(tmp_path: Path) -> None:
         assert len(sender._lacking(read_answer("sync", answer))) <= 1000
     except (HostError, ValueError):
         pass
+
+
+@pytest.mark.parametrize("system", ["clones", "clones a part", "clones nothing", "has no such call"])
+def test_a_copy_is_whole_however_the_disk_clones(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloned: list[int] = []
+
+    def clone(source: int, to: int, size: int) -> int:
+        if system == "clones nothing" or (system == "clones a part" and cloned):
+            raise OSError(errno.EXDEV, "another disk")
+        data = os.read(source, size if system == "clones" else 70_000)
+        cloned.append(os.write(to, data))
+        return cloned[-1]
+
+    if system == "has no such call":
+        monkeypatch.delattr(os, "copy_file_range")
+    else:
+        monkeypatch.setattr(os, "copy_file_range", clone)
+    text = os.urandom(300_000)
+    store, top = Store(str(tmp_path / "store")), tmp_path / "copy"
+    name = store.add(text)
+    top.mkdir()
+    write_tree(store, [tree.Entry(b"a", "f", len(text), name)], os.fsencode(top))
+    assert (top / "a").read_bytes() == text
+    assert cloned == {"clones": [300_000], "clones a part": [70_000]}.get(system, [])
+
+    (tmp_path / "store" / name[:2] / name[2:]).write_bytes(text[:-1] + b"x")
+    with pytest.raises(DamagedError):
+        write_tree(store, [tree.Entry(b"b", "f", len(text), name)], os.fsencode(top))
+    assert not store.has(name, len(text)), "a damaged object is removed"
 
 
 def test_folders_beside_runs_are_not_removed(host: Host) -> None:

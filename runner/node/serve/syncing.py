@@ -349,7 +349,7 @@ def _receive(store: Store, pieces: Iterator[bytes]) -> None:
         for piece in pieces:
             packed = piece
             while packed:
-                data = memoryview(begun + unpacker.decompress(packed, 1 << 20))
+                data = memoryview(begun + unpacker.decompress(packed, 1 << 18))
                 packed, begun = unpacker.unconsumed_tail, b""
                 while True:
                     if between:
