@@ -119,6 +119,11 @@ _KNOWN = _table(
             "The NVSwitches of {host} are not set up: the fabric manager does not run, or its version is not the "
             "driver's. See `systemctl status nvidia-fabricmanager` there, and have an administrator start it.",
         ),
+        "NVML": (
+            r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",
+            "{host} has no libnvidia-ml.so.1, a part of the NVIDIA driver: the driver is not installed there, or the "
+            "container was started without its GPUs.",
+        ),
         "driver combination": (
             r"unsupported display driver / cuda driver combination|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
             r"|cuda[^\n]{0,400}Error 803\b|Driver/library version mismatch|NVML/RM version mismatch",
@@ -376,6 +381,11 @@ _KNOWN = _table(
             "A rank did not reach a collective in time. `disttui diagnose` names the rank and its line while the run "
             "hangs.",
         ),
+        "DataLoader timeout": (
+            r"DataLoader timed out after",
+            "The DataLoader on {host} got no batch in time: its workers wait for a disk or server, or for one another. "
+            "Try num_workers=0, or a larger `timeout`.",
+        ),
         "DataLoader worker crash": (
             r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: (?:Segmentation fault|Aborted|Illegal)",
             "Native code crashed in a DataLoader worker on {host}: run again with num_workers=0 and env "
@@ -445,6 +455,11 @@ _KNOWN = _table(
             r"|KeyError: '(?:RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)'",
             "A process on {host} lacks the launcher's variables. Start it from the launcher, and do not clear its "
             "environment (sudo, ssh, env -i).",
+        ),
+        "Slurm's variables": (
+            r"KeyError: '(SLURM_\w{1,60})'",
+            "The script reads {1}, which only srun sets. Let it read RANK, WORLD_SIZE and LOCAL_RANK instead, which "
+            "every rank on {host} has.",
         ),
         "two devices": (
             r"Expected all tensors to be on the same device",
@@ -569,6 +584,11 @@ _KNOWN = _table(
             "wandb on {host} has no login, or it may not write to that project: `env: {WANDB_API_KEY: "
             "${env:WANDB_API_KEY}}`, or WANDB_MODE: offline.",
         ),
+        "wandb entity": (
+            r"entity [^\n]{1,200} not found during upsertBucket",
+            "wandb on {host} knows no user or team of that name: correct `entity` of wandb.init, or WANDB_ENTITY in "
+            "`job.env`.",
+        ),
         "wandb unreachable": (
             r"Run initialization has timed out|wandb[^\n]{0,300}(?:Network error|CommError: [^\n]{0,300}timed? ?out)",
             "wandb got no answer from its server in time on {host}. Set HTTPS_PROXY in `job.env`, or WANDB_MODE: "
@@ -658,6 +678,11 @@ _KNOWN = _table(
             r"Permission denied \(its disk is mounted noexec\)",
             "No program can be started from that disk of {host}: let its interpreter start it, as in job.command: "
             "[bash, run.sh], or set `launch.run_dir` or `job.sync.to` to a folder on another disk.",
+        ),
+        "Docker's socket": (
+            r"permission denied while trying to connect to the docker (?:API|daemon socket)",
+            "Your account on {host} may not use Docker: have an administrator add it to the group docker, or set "
+            "`container.runtime` to podman or apptainer.",
         ),
         "permission": (
             r"Permission denied(?! \(publickey)|(?<!CUDA error: )(?<!HIP error: )(?<!800 ')"
