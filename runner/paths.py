@@ -68,13 +68,13 @@ def here() -> Path:
         return Path.home()
 
 
-def to_send(script: Path) -> tuple[Path, str]:
+def to_send(script: Path, within: Path | None = None) -> tuple[Path, str]:
     """What `job.sync` sends for a local script, and the script's path in it.
 
-    The current folder if the script lies in it, since imports and data are written for it; else its own folder. Of the
-    home folder, or one above it, only the script.
+    The current folder (or `within`) if the script lies in it, since imports and data are written for it; else its own
+    folder. Of the home folder, or one above it, only the script.
     """
-    path, current, home = script.resolve(), here().resolve(), Path.home().resolve()
+    path, current, home = script.resolve(), (within or here()).resolve(), Path.home().resolve()
     folder = current if path.is_relative_to(current) and not home.is_relative_to(current) else path.parent
     return path if home.is_relative_to(folder) else folder, str(path.relative_to(folder))
 

@@ -7,6 +7,7 @@ machine.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -332,11 +333,12 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool)
     work, disk = facts.workdir, facts.disk
     if not work.exists:
         instead = "" if profile.job.sync else ", or correct `job.workdir` in the profile"  # with sync it is the home
-        cure = _in_empty_home(profile, host, facts) or f"Create it{instead}"
+        cure = _in_empty_home(profile, host, facts) or _folder_is_here(profile, host) or f"Create it{instead}"
         yield Finding("error", host.name, f"the working folder {work.path} does not exist", cure)
     elif profile.job.target.kind == "script" and work.script_exists is False:
         where = work.script or f"{work.path}/{profile.job.target.value}"
-        cure = _in_empty_home(profile, host, facts) or _where_is(profile, host)
+        cure = _in_empty_home(profile, host, facts) or _script_is_here(profile, host)
+        cure = cure or "Copy it there, or correct `job.script` or `job.workdir`"
         # It may exist inside the container's image.
         level: Level = "warning" if profile.enclosed and (hidden or profile.launch.allow_differences) else "error"
         yield Finding(level, host.name, f"the script {where} does not exist", cure)
@@ -360,20 +362,44 @@ def _in_empty_home(profile: Profile, host: HostPlan, facts: HostFacts) -> str:
     return f"Sandbox homes are empty: set `job.workdir` to a local folder, such as {here()}"
 
 
-def _where_is(profile: Profile, host: HostPlan) -> str:
-    """Return the cure for a missing script. It may be on this machine: runs are often started from its folder."""
-    script = here() / profile.job.target.value
-    if not script.is_file():
-        return "Copy it there, or correct `job.script` or `job.workdir`"
-    sent, name = to_send(script)
-    keys = f"`job.sync: {sent}`" + (f" and `job.script: {name}`" if name != profile.job.target.value else "")
-    return _is_here(profile, host, keys)
+def _script_is_here(profile: Profile, host: HostPlan) -> str:
+    """Return the cure for a script that a host lacks but this machine has, or ""."""
+    name = profile.job.target.value
+    place = _place_here(profile, host.node_rank, name) if profile.job.target.kind == "script" else None
+    return _is_here(profile, host, _sending(profile, place, name), place) if place else ""
 
 
-def _is_here(profile: Profile, host: HostPlan, keys: str) -> str:
-    """Return the cure for what a host lacks but this machine has; setting `keys` sends it to the host."""
+def _folder_is_here(profile: Profile, host: HostPlan) -> str:
+    """Return the cure for a working folder that a host lacks but this machine has, or ""."""
+    folder = expanded(profile.workdir(host.node_rank))
+    sent = os.path.isdir(folder) and not Path.home().is_relative_to(folder)  # noqa: PTH112 - may not be entered
+    keys = f"`job.sync: {folder}`{_replacing(profile)}"
+    return _script_is_here(profile, host) or (_is_here(profile, host, keys, folder) if sent else "")
+
+
+def _place_here(profile: Profile, node: int, name: str) -> Path | None:
+    """The folder of this machine from which a path of the job leads to a file, if any.
+
+    Runs are started from it, or the profile is in it, or it has the same path as on the host.
+    """
+    places = (here(), profile.local_path("", "job"), expanded(profile.workdir(node)))
+    return next((place for place in places if os.path.isfile(place / expanded(name))), None)  # noqa: PTH113
+
+
+def _sending(profile: Profile, place: Path, name: str) -> str:
+    """Return the keys that send a local script, whose path `name` begins at `place`."""
+    sent, inside = to_send(place / expanded(name), place)
+    return f"`job.sync: {sent}`" + (f" and `job.script: {inside}`" if inside != name else "") + _replacing(profile)
+
+
+def _replacing(profile: Profile) -> str:
+    return " in place of `job.workdir`" if "workdir" in profile.job.model_fields_set else ""
+
+
+def _is_here(profile: Profile, host: HostPlan, keys: str, place: Path) -> str:
+    """Return the cure for what a host lacks but this machine has in a folder; setting `keys` sends it to the host."""
     if profile.hosts[host.node_rank].endpoint.is_local:
-        return f"It is here: set `job.workdir: {here()}` in the profile"
+        return f"It is here: set `job.workdir: {place}` in the profile"
     return f"It is on this machine: set {keys} to send it, or correct `job.workdir`"
 
 
@@ -408,7 +434,7 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
         what = f"{host.python}{after} has no module {missing}"
         cure = "Install it, or correct `job.module` or `job.workdir`"
         if profile.job.target.kind == "module" and _module_is_here(profile.job.target.value):
-            cure = _is_here(profile, host, f"`job.sync: {here()}`")
+            cure = _is_here(profile, host, f"`job.sync: {here()}`{_replacing(profile)}", here())
         yield Finding(level, host.name, what, cure)
 
 
@@ -545,8 +571,11 @@ def _code(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[
     lacking = [host.name for host, one in zip(plan.hosts, facts, strict=True) if not one.code]
     if known and lacking and target.kind != "script":
         yield Finding(level, None, f"{what} is not on {names(lacking)}", cure)
+    own = _here(profile, what)
+    if own and target.kind == "script" and (place := _place_here(profile, 0, what)):
+        cure = f"Set {_sending(profile, place, what)} to send it at every start. Or copy{cure.removeprefix('Copy')}"
     versions = (
-        (f"{what} differs", [*_here(profile, what), *((name, code.script) for name, code in known)]),
+        (f"{what} differs", [*own, *((name, code.script) for name, code in known)]),
         (f"the Python files next to {what} differ", [(name, code.folder) for name, code in known]),
     )
     for words, found in versions:
@@ -570,8 +599,10 @@ def _here(profile: Profile, name: str) -> list[tuple[str, str | None]]:
         return []
     if all(host.endpoint.is_local or in_sandbox(profile, host) for host in profile.hosts):
         return []
+    if (place := _place_here(profile, 0, name)) is None:
+        return []
     try:
-        text, _ = private.read(Path(name), _LARGEST_SCRIPT + 1)
+        text, _ = private.read(place / expanded(name), _LARGEST_SCRIPT + 1)
     except (OSError, ValueError, private.NoRegularFileError):
         return []
     return [("this machine", hashlib.sha256(text).hexdigest())] if len(text) <= _LARGEST_SCRIPT else []

@@ -75,10 +75,18 @@ def test_differences_may_be_allowed(tmp_path: Path) -> None:
 
 def test_script_differing_from_this_machine_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = replace(facts("cpu_desk"), code=fingerprint(sources(tmp_path / "host", {"train.py": "old"})))
-    monkeypatch.chdir(sources(tmp_path / "here", {"train.py": "new"}))
-    assert planned(host, job=SCRIPT).found("error") == [f"None: train.py differs: this machine ≠ node1 → {CURE}"]
+    here = sources(tmp_path / "here", {"train.py": "new"})
+
+    def differs(instead: str = "") -> str:
+        send = f"Set `job.sync: {here}`{instead} to send it at every start. Or copy{CURE.removeprefix('Copy')}"
+        return f"None: train.py differs: this machine ≠ node1 → {send}"
+
+    same_path = {**SCRIPT, "workdir": str(here)}
+    assert planned(host, job=same_path).found("error") == [differs(" in place of `job.workdir`")]
+    monkeypatch.chdir(here)
+    assert planned(host, job=SCRIPT).found("error") == [differs()]
     assert planned(host, job=SCRIPT, hosts=[{"host": "local"}]).found("error") == []
-    (tmp_path / "here" / "train.py").write_text("old")
+    (here / "train.py").write_text("old")
     assert planned(host, job=SCRIPT).found("error") == []
 
 

@@ -136,6 +136,20 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     assert seen.endswith("→ Copy it there, or correct `job.script` or `job.workdir`"), seen
 
 
+def test_code_at_the_same_path_here_is_pointed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    monkeypatch.chdir("/")
+    where = {"path": str(tmp_path), "script": f"{tmp_path}/src/train.py"}
+    no_script = changed(facts("cpu_desk"), "workdir", script_exists=False, **where)
+    no_folder = changed(facts("cpu_desk"), "workdir", exists=False, **where)
+    sends = f"set `job.sync: {tmp_path}` in place of `job.workdir` to send it, or correct `job.workdir`"
+    for host, name in ((no_script, "src/train.py"), (no_folder, "src/train.py"), (no_folder, "other.py")):
+        job = {"script": name, "workdir": str(tmp_path)}
+        (seen,) = planned(host, job=job).found("error")
+        assert seen.endswith(f"→ It is on this machine: {sends}"), seen
+
+
 def test_proposed_sync_makes_a_missing_script_or_module_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("src/train.py", "pkg/train.py", "made/__main__.py"):
         (tmp_path / name).parent.mkdir()
