@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from disttui.runner.api.diagnosing import Diagnosed
+from disttui.runner.api.diagnosing import Diagnosed, diagnose
 from disttui.runner.api.ending import stop
-from disttui.runner.api.following import replay
+from disttui.runner.api.following import attach, replay
 from disttui.runner.api.listing import refresh
 from disttui.runner.cli.render.run_story import render_run
 from disttui.runner.cli.render.runs import render_runs
@@ -177,7 +177,12 @@ def test_a_sandbox_run_whose_hosts_answer_has_no_warning(tmp_path: Path) -> None
     [
         ({"kind": "exception", "type": "ValueError", "message": "no such token"}, "rank 1: ValueError: no such token"),
         ({"kind": "exit", "code": 3, "message": ""}, "rank 1 ended with exit code 3"),
+        ({"kind": "exit", "code": 3, "message": "ended with exit code 3"}, "rank 1 ended with exit code 3"),
         ({"kind": "signal", "code": -9, "message": "x"}, f"rank 1 ended with {code_words(-9)}: x"),
+        (
+            {"kind": "signal", "code": -11, "type": "SIGSEGV", "message": "killed by SIGSEGV: in f (a.py:1)"},
+            f"rank 1 ended with {code_words(-11)}: in f (a.py:1)",
+        ),
         ({"kind": "host lost", "rank": None, "node": 1}, "host lost: b"),
         ({"kind": "join", "rank": None, "message": "b did not join"}, "b did not join"),
     ],
@@ -425,6 +430,15 @@ def test_a_run_that_a_host_has_again_is_not_lost(tmp_path: Path) -> None:
     run.note_removed([0, 1])
     assert run.summary()["state"] == "lost"
     assert run.summary({0: {"run": run.run, "node_rank": 0, "state": "running"}})["state"] == "running"
+
+
+def test_an_end_known_here_needs_no_unreachable_host(tmp_path: Path) -> None:
+    """With only the leader off, its run was lost in lists, and unknown to `diagnose`, `attach` and `wait`."""
+    run = lied(tmp_path, away("n1"), away("n2"))
+    mirrored(run, 1, {"exit.json": json.dumps({**FAILED, "state": "lost", "t": 9.0, "attempt": 1})})
+    assert run_word(diagnose(viewer(tmp_path), run).state) == str(run.summary()["state"]) == "lost"
+    with attach(viewer(tmp_path), run) as following:
+        assert list(following.unreached) == [0]
 
 
 def test_a_piped_list_of_runs_names_all_hosts(tmp_path: Path) -> None:
