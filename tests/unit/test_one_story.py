@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -430,6 +431,19 @@ def test_a_run_that_a_host_has_again_is_not_lost(tmp_path: Path) -> None:
     run.note_removed([0, 1])
     assert run.summary()["state"] == "lost"
     assert run.summary({0: {"run": run.run, "node_rank": 0, "state": "running"}})["state"] == "running"
+
+
+@pytest.mark.parametrize("place", ["0", "0/attempt-1"])
+def test_a_linked_mirror_hides_no_run(tmp_path: Path, place: str) -> None:
+    """A link that leads out of one mirror, or a folder of root's, ended `ps` and crashed the app at every start."""
+    other = lied(tmp_path, away("n1"), run="other-1a2b")
+    run = lied(tmp_path, away("n1"))
+    mirrored(run, 0, {"events.jsonl": "", "attempt-1/rank-0.metrics.jsonl": lines({"t": 2.0, "step": 40, "loss": 2.5})})
+    shutil.move(run.folder / place, tmp_path / "away")
+    (run.folder / place).symlink_to(tmp_path / "away")
+    listed = command(tmp_path, "ps", "--local", "--json")
+    assert {row["run"] for row in json.loads(listed.stdout)} == {run.run, other.run}, listed.stderr
+    assert {row.run for row in read_inventory(environ(tmp_path), 0.0).runs} == {run.run, other.run}
 
 
 def test_an_end_known_here_needs_no_unreachable_host(tmp_path: Path) -> None:
