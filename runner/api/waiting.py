@@ -15,10 +15,11 @@ from disttui.runner.api.following import attach
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.diagnose.cause import find
 from disttui.runner.diagnose.frames import frames, own
-from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.errors import DisttuiError, HostError, InputError
 from disttui.runner.formatting import number
 from disttui.runner.paths import PathError
 from disttui.runner.runs.condition import run_word
+from disttui.runner.runs.follow import LinkNews
 from disttui.runner.runs.following import CaughtUp, Following, RunControl
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState
@@ -194,6 +195,8 @@ def _watch(run: KnownRun, following: Following, wanted: Sequence[Condition], con
     for update in following:
         if control.leave:
             break
+        if isinstance(update, LinkNews) and update.kind == "failed":
+            raise HostError("", update.note)  # of this machine, such as a full disk: the run continues
         caught_up = caught_up or isinstance(update, CaughtUp)
         if not caught_up:
             continue  # the state may be outdated

@@ -17,6 +17,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.api.waiting import CODES, TIMED_OUT, Condition, Evidence, Waited, conditions, overall, wait
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.render.waiting import MOST, waited_data, waited_text
+from disttui.runner.runs.follow import LinkNews
 from disttui.runner.runs.following import CaughtUp, Refresh, Update
 from disttui.runner.runs.state import RunState, begin, link
 from tests.unit.history_kit import command, kept, lines, mirrored
@@ -178,6 +179,23 @@ def test_state_at_the_timeout_does_not_wait_for_links(tmp_path: Path, monkeypatc
         over.set()
     assert isinstance(found, Waited) and found.code == TIMED_OUT
     assert found.state.metrics["step"] == 41
+
+
+def test_viewer_that_cannot_write_knows_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk, `wait` reported that the supervisors of a run had died."""
+
+    class Following:
+        mirror = tmp_path
+        state = running(step=41)
+
+        def __iter__(self) -> Iterator[Update]:
+            yield CaughtUp()
+            yield LinkNews(0, "failed", "rank-0.log: No space left on device")
+
+    monkeypatch.setattr("disttui.runner.api.waiting.attach", lambda *_, **__: nullcontext(Following()))
+    [found] = wait(Viewer({}), [kept(tmp_path)])
+    assert isinstance(found, DisttuiError) and overall([found]) == 3
+    assert "No space left" in str(found)
 
 
 def test_several_runs_are_waited_for(tmp_path: Path) -> None:
