@@ -40,6 +40,8 @@ def inside(folder: Path, *names: str) -> Path:
         leads = path.resolve(strict=True)  # without strict, Python 3.13 accepts a loop of links
     except (FileNotFoundError, NotADirectoryError):
         leads = path.resolve()
+    except PermissionError:
+        raise _refused(folder, names, "cannot be read: Permission denied") from None
     except (OSError, RuntimeError):  # a loop of links
         raise _refused(folder, names, "is a broken link") from None
     if not leads.is_relative_to(folder.resolve()):

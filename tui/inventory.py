@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import gibibytes, number
-from disttui.runner.paths import inside
+from disttui.runner.paths import PathError, inside
 from disttui.runner.protocol.leases import LATEST
 from disttui.runner.protocol.metrics import NOT_FINITE
 from disttui.runner.protocol.regular import open_regular
@@ -276,8 +276,12 @@ class Trend(NamedTuple):
 
 def trend_of(folder: Path, attempt: int, newest: float | str | None) -> Trend:
     """The latest losses of rank 0 in a mirror, with `newest` (which may be from a host) at the end, and the pace."""
-    path = inside(folder / "0", f"attempt-{attempt}") / "rank-0.metrics.jsonl"
-    found = _trend(path, _changed(path))
+    try:
+        path = inside(folder, "0", f"attempt-{attempt}", "rank-0.metrics.jsonl")
+    except PathError:  # a link, or a folder that only another user can read
+        found = Trend()
+    else:
+        found = _trend(path, _changed(path))
     if isinstance(newest, float) and found.losses[-1:] != (newest,):
         return found._replace(losses=(*found.losses, newest))
     return found

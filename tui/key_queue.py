@@ -118,12 +118,21 @@ class KeyQueue:
             event, screen = self._ahead.popleft()
             if isinstance(event, events.MouseEvent) and screen != self._app.screen_stack[-1:]:
                 continue  # it pointed at a screen that is gone
+            if isinstance(event, events.MouseDown | events.MouseMove) and self._is_removed(event):
+                continue
             if isinstance(event, Typed) and self._ignores(event):
                 continue
             if isinstance(event, events.Key | events.Paste | events.MouseUp):
                 await self._begin(event)
             else:
                 await self._handle(event)
+
+    def _is_removed(self, event: events.MouseEvent) -> bool:
+        """Whether a mouse points at a removed widget that is still drawn, whose parent Textual relies on."""
+        with suppress(NoWidget):
+            widget, _ = self._app.get_widget_at(event.x, event.y)
+            return widget.parent is None
+        return False
 
     async def _begin(self, event: events.Key | events.Paste | events.MouseUp) -> None:
         self._handling = True

@@ -47,13 +47,13 @@ def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | 
         words: Makes the text that is stored of the ranks' answers, for the time after their end.
 
     Raises:
-        DisttuiError: No host can be reached.
+        DisttuiError: No host can be reached, and no host's mirror is complete.
     """
     warnings: list[str] = []
     with mirror_of(run) as folder:
         nodes = [] if run.gone or run.problem else missing(run, folder)
         with viewer.reach(run, nodes) as reached:
-            if nodes:
+            if len(nodes) == len(run.hosts):
                 reached.refuse_none()
             warnings += [error.sentence for error in reached.errors.values()]
             warnings += [f"{link.host}: {link.note}" for link in set(reached.links.values()) if link.note]

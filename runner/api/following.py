@@ -64,12 +64,12 @@ def attach(
     """Follow a running or ended run: mirrored records first, logs from their tails.
 
     Raises:
-        DisttuiError: No host of the run can be reached, and the mirror is not complete.
+        DisttuiError: No host of the run can be reached, and no host's mirror is complete.
     """
     with mirror_of(run) as mirror:
         nodes = [] if run.gone else remote.missing(run, mirror)
         with viewer.reach(run, nodes) as reached:
-            if nodes:
+            if len(nodes) == len(run.hosts):
                 reached.refuse_none()
             links = [reached.links.get(node) for node in range(len(run.hosts))]
             following = Following(

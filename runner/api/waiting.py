@@ -6,7 +6,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +15,12 @@ from disttui.runner.api.following import attach
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.diagnose.cause import find
 from disttui.runner.diagnose.frames import frames, own
-from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.errors import DisttuiError, HostError, InputError
 from disttui.runner.formatting import number
 from disttui.runner.paths import PathError
 from disttui.runner.runs.condition import run_word
-from disttui.runner.runs.following import CaughtUp, RunControl
+from disttui.runner.runs.follow import LinkNews
+from disttui.runner.runs.following import CaughtUp, Following, RunControl
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState
 from disttui.runner.runs.store import HostStore, host_folder
@@ -121,10 +122,13 @@ def wait(
     done: queue.Queue[tuple[int, Waited | DisttuiError]] = queue.Queue()
 
     def one(at: int) -> None:
+        def answer(found: Waited | DisttuiError) -> None:
+            done.put((at, found))
+
         try:
-            done.put((at, _wait(viewer, runs[at], wanted, controls[at])))
+            _wait(viewer, runs[at], wanted, controls[at], answer)
         except DisttuiError as error:
-            done.put((at, error))
+            answer(error)
 
     threads = [threading.Thread(target=one, args=(at,), name=f"wait {at}", daemon=True) for at in range(len(runs))]
     for thread in threads:
@@ -171,25 +175,41 @@ def overall(found: Sequence[Waited | DisttuiError], *, first: bool = False) -> i
 _URGENCY = (1, 3, 2, 130, TIMED_OUT, CODES["stall"], CODES["alarm"])
 
 
-def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], control: RunControl) -> Waited:
+def _wait(
+    viewer: Viewer,
+    run: KnownRun,
+    wanted: Sequence[Condition],
+    control: RunControl,
+    answer: Callable[[Waited], object],
+) -> None:
     if run.problem:
-        return ended(run, run.begin(), None)
+        answer(ended(run, run.begin(), None))
+        return
     with attach(viewer, run, control=control) as following:
-        caught_up = False
-        for update in following:
-            caught_up = caught_up or isinstance(update, CaughtUp)
-            if not caught_up:
-                continue  # the state may be outdated
-            state = following.state
-            # After the end, keep reading: the cause and last metrics of hosts that reconnect may follow.
-            if state.result is None and (met := _met(wanted, state)):
-                return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
+        # Closing the links takes long while one of them is being opened.
+        answer(_watch(run, following, wanted, control))
+
+
+def _watch(run: KnownRun, following: Following, wanted: Sequence[Condition], control: RunControl) -> Waited:
+    caught_up = False
+    for update in following:
+        if control.leave:
+            break
+        if isinstance(update, LinkNews) and update.kind == "failed":
+            raise HostError("", update.note)  # of this machine, such as a full disk: the run continues
+        caught_up = caught_up or isinstance(update, CaughtUp)
+        if not caught_up:
+            continue  # the state may be outdated
         state = following.state
-        if control.leave and state.result is None:
-            return Waited(run, state, "", TIMED_OUT, _evidence(state, following.mirror))
-        if met := _met([one for one in wanted if one.kind in ("step", "loss")], state):
+        # After the end, keep reading: the cause and last metrics of hosts that reconnect may follow.
+        if state.result is None and (met := _met(wanted, state)):
             return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
-        return ended(run, state, following.mirror)
+    state = following.state
+    if control.leave and state.result is None:
+        return Waited(run, state, "", TIMED_OUT, _evidence(state, following.mirror))
+    if met := _met([one for one in wanted if one.kind in ("step", "loss")], state):
+        return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
+    return ended(run, state, following.mirror)
 
 
 def _met(wanted: Sequence[Condition], state: RunState) -> Condition | None:

@@ -12,9 +12,8 @@ from disttui.runner.protocol import cause as wire
 from disttui.runner.protocol.cause import is_consequence
 from disttui.runner.protocol.events import Death, Error, OomEvidence
 from disttui.runner.runs.state import Attempt, HostState, RunState
+from disttui.runner.runs.summary import OUTCOME
 
-_OUTCOME = re.compile(r"^(?:ended with exit code \d+|killed by [\w ]+)(?:: )?")
-"""The prefix that a host puts before a program's own message; it repeats the exit code."""
 _CARRIED = re.compile(
     r"\s*(?:Caught [\w.]+ in [^\n]{1,100}\.\nOriginal Traceback \(most recent call last\):"
     r"|-- Process \d+ terminated with the following error:\nTraceback \(most recent call last\):"
@@ -177,7 +176,7 @@ def _raised(kind: str, message: str, traceback: str) -> tuple[str, str]:
 def _as_failure(state: RunState, cause: wire.Cause) -> Failure:
     node, kind, message = cause.get("node", 0), cause.get("kind", ""), cause.get("message", "")
     if kind in ("exit", "signal"):
-        message = _OUTCOME.sub("", message)
+        message = OUTCOME.sub("", message)
     node = node if 0 <= node < len(state.hosts) else 0
     raised, message = _raised(cause.get("type", ""), message, "")
     return Failure(

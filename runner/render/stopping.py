@@ -61,7 +61,8 @@ def _ended_before(stopped: StopResult) -> str:
     if cause.get("kind") == "start":
         return f"{run} did not start: nothing to stop"
     lost = f" ({clean(str(cause.get('message')))})" if cause.get("kind") == "supervisor lost" else ""
-    return f"{run} has already {end.get('state', 'ended')}{at}{lost}: nothing to stop"
+    state = end.get("state", "ended")
+    return f"{run} {'was' if state == 'lost' else 'has'} already {state}{at}{lost}: nothing to stop"
 
 
 def forgotten(run: KnownRun) -> str:

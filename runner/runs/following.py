@@ -280,11 +280,14 @@ class Following:
         # If this viewer cannot write one host's files, it cannot write any: report it once.
         if item.kind == "caught up" or (item.kind == "failed" and self._failed):
             return
-        self.state = link(self.state, item.node, item.kind, item.note)
+        if item.kind == "failed":
+            self._failed = True
+            for host in self.state.hosts:
+                self.state = link(self.state, host.node, "not seen", item.note.partition("\n")[0])
+        else:
+            self.state = link(self.state, item.node, item.kind, item.note)
         if item.kind in ("ended", "gone"):
             self._ended.add(item.node)
-        elif item.kind == "failed":
-            self._failed = True
         yield item
 
     def _over(self) -> bool:

@@ -254,7 +254,7 @@ class KnownRun:
         """When the newest of these files was written; 0 if none exists."""
         times = [0.0]
         for name in names:
-            with suppress(OSError):
+            with suppress(OSError, PathError):
                 times.append(inside(self.folder, name).stat().st_mtime)
         return max(times)
 

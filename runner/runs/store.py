@@ -122,7 +122,7 @@ class HostStore:
             self._note()
             return name
         self._close(name)
-        path = inside(self.folder, name)
+        path = self._path(name)
         if path.exists() and generation >= MOST_OLD:
             path.unlink()
         elif path.exists():
@@ -182,12 +182,21 @@ class HostStore:
     def _handle(self, name: str) -> BinaryIO:
         handle = self._open.get(name)
         if handle is None:
-            path = inside(self.folder, name)
+            path = self._path(name)
             path.parent.mkdir(exist_ok=True, mode=0o700)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
             handle = os.fdopen(regular(path, flags), "r+b", buffering=0)
             self._open[name] = handle
         return handle
+
+    def _path(self, name: str) -> Path:
+        try:
+            return inside(self.folder, name)
+        except PathError:
+            if os.access(self.folder, os.X_OK):
+                raise
+            # An error of this machine, not of the host's: as after `sudo disttui`.
+            raise self._cannot(name, PermissionError(errno.EACCES, os.strerror(errno.EACCES))) from None
 
     def _cannot(self, name: str, error: OSError) -> DisttuiError:
         if error.errno == errno.ENOENT:

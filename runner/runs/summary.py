@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast, get_args
 
@@ -29,6 +30,8 @@ STATES = (
     "queued", "joining", "starting", "running", "stalled", "restarting", "stopping",
     "finished", "failed", "stopped", "lost", "unknown",
 )  # fmt: skip
+OUTCOME = re.compile(r"^(?:ended with exit code \d+|killed by [\w ]+)(?:: )?")
+"""The prefix that a host puts before a program's own message; it repeats the exit code."""
 _TEXTS = {
     "name": _NAME, "by": _NAME, "problem": _SENTENCE, "cure": _SENTENCE, "job": _NAME, "waits": _SENTENCE,
     "start": _NAME, "dropped": _SENTENCE,
@@ -121,6 +124,7 @@ def cause_text(summary: Mapping[str, object]) -> str:
     if kind in ("exit", "signal") and code is not None:
         who = f"{who} ended with {code_words(code)}".strip()
         kind = ""
+        cause |= {"type": "", "message": OUTCOME.sub("", cause.get("message", ""))}
     elif (
         kind in ("host lost", "supervisor lost") and isinstance(names, list) and node is not None and node < len(names)
     ):

@@ -170,6 +170,7 @@ _READ = st.floats(-LARGEST, LARGEST).filter(lambda value: abs(value) >= SMALLEST
 @example([SMALLEST], True)
 @example([SMALLEST, LARGEST, -LARGEST], False)
 @example([SMALLEST, LARGEST], True)
+@example([0.001, math.nextafter(0.001, 1.0)], True)  # means of equal values
 def test_any_values_can_be_drawn(values: list[float], log: bool) -> None:
     columns = [Bucket(value, value, value) for value in values]
     canvas = Canvas(20, 5)

@@ -21,7 +21,7 @@ from textual.pilot import Pilot
 
 from disttui.runner.protocol.slurm import Queued
 from disttui.runner.runs.contents import read_content
-from disttui.runner.runs.follow import QueueNews
+from disttui.runner.runs.follow import LinkNews, QueueNews
 from disttui.runner.runs.following import Update
 from disttui.runner.runs.state import begin, queue_up
 from disttui.tui.app import DisttuiApp
@@ -319,6 +319,18 @@ async def test_run_time_does_not_fall_back_to_the_local_clock(tmp_path: Path, mo
         assert isinstance(screen, DashboardScreen)
         screen._tick()
         assert screen.snapshot is not None and screen.snapshot.now > time.time() + 3000
+
+
+async def test_viewer_that_cannot_write_shows_no_state(tmp_path: Path) -> None:
+    """On a full disk a run was shown as running for ever, and `s` sent no stop."""
+    _out_of_reach(tmp_path)
+    async with opened("run", "run-1", tmp_path) as (pilot, screen):
+        assert isinstance(screen, DashboardScreen) and screen._feed is not None
+        news = LinkNews(0, "failed", "rank-0.log: No space left on device\n  → Free space, and attach again.")
+        screen._feed._following._news.put(news)
+        await until(pilot, lambda: not re.search(r"\bs stop\b", shown(pilot)))
+        assert shown(pilot).count("No space left on device") == 2, "of both hosts"
+        assert "◇ not seen" in shown(pilot) and screen.check_action("stop", ()) is False
 
 
 async def test_read_only_has_no_stop(tmp_path: Path) -> None:

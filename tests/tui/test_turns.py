@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from textual import events
+from textual.geometry import Offset
 from textual.widgets import Input
+from textual.widgets._toast import Toast
 
 from disttui.tui.app import DisttuiApp
 from disttui.tui.dialogs import question
@@ -17,7 +19,7 @@ from disttui.tui.log import LogView
 from disttui.tui.replay.screen import ReplayScreen
 from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui import shelf_kit as kit
-from tests.tui.snap import until
+from tests.tui.snap import screen_text, until
 from tests.tui.test_app_terminal import CLI, terminal
 from tests.tui.test_dashboard import opened
 from tests.tui.widget_kit import burst
@@ -97,6 +99,19 @@ async def test_a_key_whose_widget_closes_does_not_block_others(tmp_path: Path) -
         burst(app, "slash", *"abc")
         await until(pilot, lambda: app.screen.query("#filter") and app.screen.query_one("#filter", Input).value)
         await until(pilot, lambda: app.screen.query_one("#filter", Input).value == "abc")
+
+
+async def test_two_clicks_on_a_notice_close_it(tmp_path: Path) -> None:
+    """The second pointed at a widget that the first had removed, whose parent Textual needs: the app crashed."""
+    async with kit.home(tmp_path) as (app, pilot):
+        app.notify("saved", timeout=60)
+        await until(pilot, lambda: "saved" in screen_text(app))
+        row = next(row for row, line in enumerate(screen_text(app).splitlines()) if "saved" in line)
+        at = Offset(screen_text(app).splitlines()[row].index("saved"), row)
+        await until(pilot, lambda: isinstance(app.get_widget_at(*at)[0], Toast))
+        for kind in (events.MouseDown, events.MouseUp, events.MouseDown, events.MouseMove, events.MouseUp):
+            app.post_message(kind(None, at.x, at.y, 0, 0, 1, False, False, False, at.x, at.y))
+        await until(pilot, lambda: not app.screen.query(Toast))
 
 
 def test_in_a_terminal_one_write_is_enough(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from disttui.runner.errors import DisttuiError
 from disttui.runner.node.observe import log_limit
 from disttui.runner.node.serve.mirror import Mirror
+from disttui.runner.paths import PathError
 from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.runs.store import HostStore
 
@@ -320,3 +321,17 @@ def test_oddly_named_files_do_not_break_the_mirror(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     Mirror(str(tmp_path), {}, None, seen.append, lambda *_: None).run(threading.Event())
     assert sorted(event["name"] for event in seen if "name" in event) == ["attempt-1/rank-0.log", "exit.json"]
+
+
+def test_folder_of_root_is_an_error_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an error in the host's data, it was a broken link: `attach` and `wait` reconnected for ever."""
+
+    def refuse(*_: object, **__: object) -> Path:
+        raise PermissionError
+
+    store = HostStore(tmp_path / "0")
+    monkeypatch.setattr(Path, "resolve", refuse)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(DisttuiError, match=r"0/events\.jsonl: Permission denied") as caught:
+        store.announce({"file": 1, "name": "events.jsonl", "generation": 0, "start": 0})
+    assert not isinstance(caught.value, PathError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from disttui.runner.api.diagnosing import Diagnosed
+from disttui.runner.api.diagnosing import Diagnosed, diagnose
 from disttui.runner.api.ending import stop
-from disttui.runner.api.following import replay
+from disttui.runner.api.following import attach, replay
 from disttui.runner.api.listing import refresh
 from disttui.runner.cli.render.run_story import render_run
 from disttui.runner.cli.render.runs import render_runs
@@ -177,7 +178,12 @@ def test_a_sandbox_run_whose_hosts_answer_has_no_warning(tmp_path: Path) -> None
     [
         ({"kind": "exception", "type": "ValueError", "message": "no such token"}, "rank 1: ValueError: no such token"),
         ({"kind": "exit", "code": 3, "message": ""}, "rank 1 ended with exit code 3"),
+        ({"kind": "exit", "code": 3, "message": "ended with exit code 3"}, "rank 1 ended with exit code 3"),
         ({"kind": "signal", "code": -9, "message": "x"}, f"rank 1 ended with {code_words(-9)}: x"),
+        (
+            {"kind": "signal", "code": -11, "type": "SIGSEGV", "message": "killed by SIGSEGV: in f (a.py:1)"},
+            f"rank 1 ended with {code_words(-11)}: in f (a.py:1)",
+        ),
         ({"kind": "host lost", "rank": None, "node": 1}, "host lost: b"),
         ({"kind": "join", "rank": None, "message": "b did not join"}, "b did not join"),
     ],
@@ -425,6 +431,28 @@ def test_a_run_that_a_host_has_again_is_not_lost(tmp_path: Path) -> None:
     run.note_removed([0, 1])
     assert run.summary()["state"] == "lost"
     assert run.summary({0: {"run": run.run, "node_rank": 0, "state": "running"}})["state"] == "running"
+
+
+@pytest.mark.parametrize("place", ["0", "0/attempt-1"])
+def test_a_linked_mirror_hides_no_run(tmp_path: Path, place: str) -> None:
+    """A link that leads out of one mirror, or a folder of root's, ended `ps` and crashed the app at every start."""
+    other = lied(tmp_path, away("n1"), run="other-1a2b")
+    run = lied(tmp_path, away("n1"))
+    mirrored(run, 0, {"events.jsonl": "", "attempt-1/rank-0.metrics.jsonl": lines({"t": 2.0, "step": 40, "loss": 2.5})})
+    shutil.move(run.folder / place, tmp_path / "away")
+    (run.folder / place).symlink_to(tmp_path / "away")
+    listed = command(tmp_path, "ps", "--local", "--json")
+    assert {row["run"] for row in json.loads(listed.stdout)} == {run.run, other.run}, listed.stderr
+    assert {row.run for row in read_inventory(environ(tmp_path), 0.0).runs} == {run.run, other.run}
+
+
+def test_an_end_known_here_needs_no_unreachable_host(tmp_path: Path) -> None:
+    """With only the leader off, its run was lost in lists, and unknown to `diagnose`, `attach` and `wait`."""
+    run = lied(tmp_path, away("n1"), away("n2"))
+    mirrored(run, 1, {"exit.json": json.dumps({**FAILED, "state": "lost", "t": 9.0, "attempt": 1})})
+    assert run_word(diagnose(viewer(tmp_path), run).state) == str(run.summary()["state"]) == "lost"
+    with attach(viewer(tmp_path), run) as following:
+        assert list(following.unreached) == [0]
 
 
 def test_a_piped_list_of_runs_names_all_hosts(tmp_path: Path) -> None:

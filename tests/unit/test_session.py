@@ -23,6 +23,7 @@ from disttui.runner.cli.render.printer import show_update
 from disttui.runner.errors import HostError
 from disttui.runner.hosts.link import Link
 from disttui.runner.node import procs
+from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.follow import LinkNews, LogRead, Notice
 from disttui.runner.runs.following import TICK, CaughtUp, Following, Refresh, RunControl, StopSent
 from disttui.runner.runs.registry import KnownHost, KnownRun
@@ -120,6 +121,7 @@ def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, mon
     taking = Thread(target=take_away)
     taking.start()
     assert _followed(session, printer) == 1
+    assert run_word(session.state) == "not seen", "its screen went on to show a running run"
     taking.join()
     printer.end(session.state, tmp_path / "mirror")
     said = err.getvalue()

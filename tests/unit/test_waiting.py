@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.api.waiting import CODES, TIMED_OUT, Condition, Evidence, Waited, conditions, overall, wait
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.render.waiting import MOST, waited_data, waited_text
+from disttui.runner.runs.follow import LinkNews
 from disttui.runner.runs.following import CaughtUp, Refresh, Update
 from disttui.runner.runs.state import RunState, begin, link
 from tests.unit.history_kit import command, kept, lines, mirrored
@@ -150,6 +152,50 @@ def test_step_that_comes_after_the_end_is_met(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("disttui.runner.api.waiting.attach", lambda *_, **__: nullcontext(Following()))
     [found] = wait(Viewer({}), [kept(tmp_path)], "step>=1000")
     assert isinstance(found, Waited) and found.code == CODES["step"]
+
+
+def test_state_at_the_timeout_does_not_wait_for_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with an unreachable host was "connecting", although the others had told its state."""
+    over = threading.Event()
+
+    class Following:
+        mirror = tmp_path
+        state = running(step=41)
+
+        def __iter__(self) -> Iterator[Update]:
+            yield CaughtUp()
+            while not over.wait(0.01):
+                yield Refresh(0, 0.0)
+
+    @contextmanager
+    def attach(*_: Any, **__: Any) -> Iterator[Following]:
+        yield Following()
+        over.wait()
+
+    monkeypatch.setattr("disttui.runner.api.waiting.attach", attach)
+    try:
+        [found] = wait(Viewer({}), [kept(tmp_path)], timeout=0.1)
+    finally:
+        over.set()
+    assert isinstance(found, Waited) and found.code == TIMED_OUT
+    assert found.state.metrics["step"] == 41
+
+
+def test_viewer_that_cannot_write_knows_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk, `wait` reported that the supervisors of a run had died."""
+
+    class Following:
+        mirror = tmp_path
+        state = running(step=41)
+
+        def __iter__(self) -> Iterator[Update]:
+            yield CaughtUp()
+            yield LinkNews(0, "failed", "rank-0.log: No space left on device")
+
+    monkeypatch.setattr("disttui.runner.api.waiting.attach", lambda *_, **__: nullcontext(Following()))
+    [found] = wait(Viewer({}), [kept(tmp_path)])
+    assert isinstance(found, DisttuiError) and overall([found]) == 3
+    assert "No space left" in str(found)
 
 
 def test_several_runs_are_waited_for(tmp_path: Path) -> None:

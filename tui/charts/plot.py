@@ -87,7 +87,7 @@ def _log_scale(values: Sequence[float]) -> Scale:
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     if low >= CLOSE * high:
         # Less than half a decade: values with round logarithms are too far apart.
-        marks = _multiples(low, high, round_above((high - low) / 4 or high / 4))
+        marks = _multiples(low, high, round_above((high - low if high - low > high * 1e-6 else high) / 4))
         marks = marks if marks[0] > 0 else marks[1:]
     else:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

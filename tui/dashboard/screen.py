@@ -128,6 +128,8 @@ class DashboardScreen(RunScreen):
             self._stops = 0
             self.app.clear_notifications()
         self._tell_terminal(event.snapshot)
+        if event.snapshot.ended:
+            self.refresh_bindings()
         if event.snapshot.ended and event.snapshot.state.result is not None and not self.disttui.read_only:
             self._tell_end(event.snapshot.state)
 
@@ -156,8 +158,8 @@ class DashboardScreen(RunScreen):
             self._feed.earlier(wanted)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer to stop only a run that has not ended."""
-        if action == "stop" and self.over:
+        """Offer to stop only a run that is followed and has not ended."""
+        if action == "stop" and (self.over or (self.snapshot is not None and self.snapshot.ended)):
             return False
         return super().check_action(action, parameters)
 

@@ -305,6 +305,8 @@ class LiveFeed(Feed):
             elif isinstance(update, LinkNews | QueueNews):
                 self._builder.state = state
                 self._dirty = True
+                if isinstance(update, LinkNews) and update.kind == "failed":
+                    self._target.post_message(FeedFailed(DisttuiError(update.note)))
             elif isinstance(update, Notice):
                 words = f"{state.hosts[update.node].name}: {update.text}"
                 self._builder.add(Moment(self.now(), "warning", "", clean(words)))
