@@ -22,7 +22,7 @@ from disttui.tui.router import First
 from disttui.tui.widgets.bars import FooterBar
 from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import asked, environ, shows
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.synthetic_run import fail, write
 
 _JOB = """
@@ -111,13 +111,11 @@ async def test_a_failed_run_opens_its_line_and_copies_its_summary(tmp_path: Path
             await until(pilot, lambda: time.monotonic() > app.screen.query_one(FooterBar)._guarded_until)
             await pilot.click("FooterBar", offset=(_footer(app).index("e edit line"), 0))
             await until(pilot, lambda: opened)
-            await pilot.press("y")
-            await until(pilot, lambda: copied)
+            await press(pilot, "y", then=lambda: copied)
             code.unlink()
             said: list[str] = []
             app.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]
-            await pilot.press("e")
-            await until(pilot, lambda: any("no such file on this machine" in text for text in said))
+            await press(pilot, "e", then=lambda: any("no such file on this machine" in text for text in said))
     assert opened == [(code, 3)]
     show = [COMMAND, "runs", "show", "run-1"]
     shown = subprocess.run(show, env=environment, capture_output=True, text=True, timeout=60, check=True)

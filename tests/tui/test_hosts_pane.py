@@ -14,7 +14,7 @@ from disttui.tui.dashboard.hosts import HostsPane
 from disttui.tui.run.feed import Snapshot
 from disttui.tui.run.ranks import short_names
 from disttui.tui.run.series import MetricHistory
-from tests.tui.snap import until
+from tests.tui.snap import press, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import text_of
@@ -29,13 +29,10 @@ async def test_every_host_of_many_can_be_reached_sorted_and_opened(tmp_path: Pat
         screen.go_to("hosts")
         await until(pilot, lambda: re.search(r"Hosts +1-\d+ of 40", shown(pilot)))
         assert "synthetic039 ✓" not in shown(pilot)
-        await pilot.press("G")
-        await until(pilot, lambda: "synthetic039 ✓" in shown(pilot) and "synthetic000 ✓" not in shown(pilot))
-        await pilot.press("o", "o", "g")
-        await until(pilot, lambda: "busiest first" in shown(pilot) and "synthetic037 ✓" in shown(pilot))
+        await press(pilot, "G", then=lambda: "synthetic039 ✓" in shown(pilot) and "synthetic000 ✓" not in shown(pilot))
+        await press(pilot, "o", "o", "g", shows=("busiest first", "synthetic037 ✓"))
         assert re.search(r"host .*\n synthetic037", shown(pilot)), "the busiest comes first"
-        await pilot.press("enter")
-        await until(pilot, lambda: "Log · synthetic037" in shown(pilot) and "ranks 74,75" in shown(pilot))
+        await press(pilot, "enter", shows=("Log · synthetic037", "ranks 74,75"))
 
 
 async def test_figures_of_an_unseen_host_are_dim_and_show_their_age(tmp_path: Path) -> None:

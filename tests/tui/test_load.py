@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from disttui.tui.dashboard.load import LoadPane, held
-from tests.tui.snap import until
+from tests.tui.snap import press, until
 from tests.tui.synthetic_run import write
 from tests.tui.test_dashboard import opened, shown
 
@@ -29,8 +29,7 @@ async def test_at_200x50_hosts_have_bars_and_curves_as_many_as_fit(
 ) -> None:
     write(tmp_path / "run-1", hosts=hosts, per_host=per_host, steps=30, gpus=gpus)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (200, 50)) as (pilot, screen):
-        await pilot.press("comma")
-        await until(pilot, lambda: "● running" in shown(pilot))
+        await press(pilot, "comma", shows="● running")
         pane = screen.query_one(LoadPane)
         await until(pilot, lambda: pane.display == bool(kinds))
         await until(pilot, lambda: ("─Load over the run─" in shown(pilot)) == bool(kinds))

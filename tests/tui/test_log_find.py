@@ -25,7 +25,7 @@ from disttui.tui.log.rows import Stretch
 from disttui.tui.log.search import TRIALS, Literal, limited
 from tests.tui.demo_log import Writer
 from tests.tui.log_kit import cursor_line, log_view, type_in
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 
 
 @pytest.fixture
@@ -42,8 +42,7 @@ async def test_a_second_search_takes_the_place_of_the_first(writer: Writer) -> N
         await type_in(pilot, "slash", "checkpoint at step 5")
         await until(pilot, lambda: "/ “checkpoint at step 5” 1 of" in screen_text(app))
         assert "saved checkpoint at step 50" in cursor_line(app)
-        await pilot.press("slash", "end", "0", "enter")
-        await until(pilot, lambda: "/ “checkpoint at step 50” 1 of 4" in screen_text(app))
+        await press(pilot, "slash", "end", "0", "enter", shows="/ “checkpoint at step 50” 1 of 4")
 
 
 FOR_EVER = r"(\w+\s*)+$"
@@ -56,18 +55,15 @@ async def test_an_endless_expression_is_stopped_and_blocks_nothing(writer: Write
     writer.write({0: [BAIT]})
     async with log_view(writer) as (app, pilot):
         view, stall = app.log_view, Stall()
-        await pilot.press("slash", "ctrl+r", *FOR_EVER, "enter")
-        await until(pilot, lambda: "it takes too long" in screen_text(app))
+        await press(pilot, "slash", "ctrl+r", *FOR_EVER, "enter", shows="it takes too long")
         assert stall.end() < 1.0, "its lines are on the screen, and are not marked for long either"
         await pilot.press("escape")
         await type_in(pilot, "ampersand", FOR_EVER)
         await until(pilot, lambda: "✗ & " in screen_text(app) and "it takes too long" in screen_text(app))
         assert "No matches" in screen_text(app)
-        await pilot.press("escape", "g", "slash", *"checkpoint.at", "enter")
-        await until(pilot, lambda: "/ “checkpoint.at” (regex) 1 of" in screen_text(app))
+        await press(pilot, "escape", "g", "slash", *"checkpoint.at", "enter", shows="/ “checkpoint.at” (regex) 1 of")
         writer.write({0: ["fresh news"]})
-        await pilot.press("G")
-        await until(pilot, lambda: "fresh news" in screen_text(app))
+        await press(pilot, "G", shows="fresh news")
         assert view.following
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tui.demo_log import Writer
 from tests.tui.log_kit import log_view
-from tests.tui.snap import SIZES, assert_snapshot, screen_text, until
+from tests.tui.snap import SIZES, assert_snapshot, press, screen_text, until
 
 
 @pytest.fixture
@@ -35,10 +35,8 @@ async def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
         name = f"log_{size[0]}x{size[1]}"
         await until(pilot, lambda: view.lines.lines.count == 403 and "f follow" in screen_text(app))
         assert_snapshot(app, f"{name}_follow")
-        await pilot.press("e")
-        await until(pilot, lambda: view.lines.progress.searched and not view.following)
-        await pilot.press("v", "j", "x")
-        await until(pilot, lambda: "×" in screen_text(app))
+        await press(pilot, "e", then=lambda: view.lines.progress.searched and not view.following)
+        await press(pilot, "v", "j", "x", shows="×")
         assert_snapshot(app, f"{name}_error_folded")
         await pilot.press("ampersand", *"loss 3.5")
         await until(pilot, lambda: "close" in screen_text(app) and "loss 3.5" in screen_text(app).splitlines()[-2])

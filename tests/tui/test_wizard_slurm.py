@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import facts, record, wizard
 
 _TEXT = """\
@@ -30,8 +30,7 @@ async def test_a_profile_for_slurm_is_walked_to_its_batch_script(
         shown = screen_text(pilot.app)
         assert "#SBATCH --nodes=3" in shown and "#SBATCH --partition=gpu" in shown
         assert "3 nodes" in shown.splitlines()[0] and "1 host" not in shown.splitlines()[0], shown
-        await pilot.press("escape", "escape")
-        await until(pilot, lambda: opened._at == 2)
+        await press(pilot, "escape", "escape", then=lambda: opened._at == 2)
         shown = screen_text(pilot.app)
         assert "6 processes" in shown and "slurm-0" in shown
 

@@ -21,7 +21,7 @@ from disttui.tui.dialogs.question import Question
 from disttui.tui.wizard import WizardScreen, hosts_screen
 from disttui.tui.wizard.draft import HostCheck
 from tests.tui.shelf_kit import asked, environ
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.top_kit import lease
 
 FACTS = Path(__file__).parents[1] / "data" / "facts"
@@ -86,8 +86,7 @@ async def called(pilot: Pilot[None], kind: type[Question[Any]]) -> None:
 
 async def type_text(pilot: Pilot[None], text: str) -> None:
     """Press the keys of a text."""
-    await pilot.press(*({" ": "space", "-": "minus", ".": "full_stop"}.get(one, one) for one in text))
-    await pilot.pause()
+    await press(pilot, *({" ": "space", "-": "minus", ".": "full_stop"}.get(one, one) for one in text))
 
 
 def states(opened: WizardScreen) -> dict[str, str]:
