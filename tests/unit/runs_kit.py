@@ -78,10 +78,15 @@ class Cluster:
     def path(self, node: int, name: str) -> Path:
         return Path(self.folder(node)) / name
 
-    def start(self, *nodes: int) -> Started:
+    def start(self, *nodes: int) -> Cluster:
         for node in nodes or range(len(self.nproc)):
-            answer = runs.start({"spec": self.spec(node), "secrets": self.secrets()}, str(self.zip), None)
-            self.gang = answer["gang"] or self.gang
+            self.ask(node)
+        return self
+
+    def ask(self, node: int = 0) -> Started:
+        """Start it on one host, for the answer."""
+        answer = runs.start({"spec": self.spec(node), "secrets": self.secrets()}, str(self.zip), None)
+        self.gang = answer["gang"] or self.gang
         return answer
 
     def secrets(self) -> Secrets:
@@ -103,10 +108,11 @@ class Cluster:
 
         return dict(wait_for(look, f"{count} event {kind} {fields} on node {at}: {self.events(at)}"))
 
-    def wait_ranks(self, attempt: int = 1) -> None:
+    def wait_ranks(self, attempt: int = 1) -> Cluster:
         for node, count in enumerate(self.nproc):
             for _ in range(count):
                 self.wait_event(node, "rank", count, attempt=attempt)
+        return self
 
     def exit(self, node: int, timeout: float = PATIENCE) -> dict[str, Any]:
         def look() -> Any:

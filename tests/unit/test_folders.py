@@ -47,8 +47,7 @@ def _modes(folder: Path) -> set[tuple[str, str]]:
 
 
 def test_a_run_starts_under_a_folder_for_everybody(cluster: Make, shared: Path) -> None:
-    run = cluster("print('hello')")
-    run.start()
+    run = cluster("print('hello')").start()
     assert run.exit(0)["state"] == "finished"
     assert _modes(shared) == {("folder", "700"), ("file", "600")}
 

@@ -60,8 +60,7 @@ def cluster(tmp_path: Path, small: Path) -> Iterator[Make]:
 
 @pytest.mark.parametrize("end", ["os._exit(1)", "raise ConnectionError('Connection closed by peer')"])
 def test_no_inodes_left_is_the_cause_and_costs_one_attempt(cluster: Make, small: Path, end: str) -> None:
-    run = cluster(_INODES + end, launch={"restarts": 3})
-    run.start()
+    run = cluster(_INODES + end, launch={"restarts": 3}).start()
     last = run.exit(0)
     assert (last["state"], last["attempt"]) == ("failed", 1)
     assert f"the disk of {run.folder(0)} has no free inodes" in last["cause"]["message"]
@@ -69,16 +68,14 @@ def test_no_inodes_left_is_the_cause_and_costs_one_attempt(cluster: Make, small:
 
 
 def test_a_full_disk_costs_one_attempt(cluster: Make, small: Path) -> None:
-    run = cluster(_BYTES, launch={"restarts": 3})
-    run.start()
+    run = cluster(_BYTES, launch={"restarts": 3}).start()
     last = run.exit(0)
     assert (last["state"], last["attempt"]) == ("failed", 1)
     assert "No space left on device" in last["cause"]["message"] or "is full: " in last["cause"]["message"]
 
 
 def test_a_disk_with_room_is_not_blamed(cluster: Make, small: Path) -> None:
-    run = cluster("step(1)\nraise ValueError('mine')")
-    run.start()
+    run = cluster("step(1)\nraise ValueError('mine')").start()
     assert (run.exit(0)["cause"]["type"], run.exit(0)["cause"]["message"]) == ("ValueError", "mine")
 
 

@@ -133,8 +133,7 @@ def test_ctrl_c_after_a_stop_says_that_it_has_gone_out(tmp_path: Path, monkeypat
     cluster = Cluster(tmp_path, [1], "time.sleep(300)")
     data = {"XDG_DATA_HOME": str(tmp_path / "data")}
     try:
-        cluster.start()
-        cluster.wait_ranks()
+        cluster.start().wait_ranks()
         host = KnownHost("here", "local", python=sys.executable)
         folder = tmp_path / "data" / "disttui" / "runs" / cluster.run
         KnownRun(cluster.run, folder, (host,), {}, str(cluster.run_dir(0)), time.time(), "me").save()

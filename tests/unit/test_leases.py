@@ -145,9 +145,7 @@ def test_two_starts_without_the_folders_lock_never_both_win(place: Path, monkeyp
 
 
 def test_run_holds_its_gpu_lease_until_it_ends(cluster: Make) -> None:
-    first = cluster(SLEEP, gpus=[0, 1], by="alice@laptop")
-    first.start()
-    first.wait_ranks()
+    first = cluster(SLEEP, gpus=[0, 1], by="alice@laptop").start().wait_ranks()
     (held,) = leases.look().leases
     assert (held["run"], held["gpus"], held["by"]) == (first.run, [0, 1], "alice@laptop")
     assert held["pid"] == first.supervisor(0)["pid"]
@@ -155,9 +153,7 @@ def test_run_holds_its_gpu_lease_until_it_ends(cluster: Make) -> None:
     with pytest.raises(Problem, match=f"'s {first.run} holds GPUs 0, 1"):
         second.start()
     assert not second.path(0, "supervisor.json").exists()
-    beside = cluster(SLEEP, gpus=[2])
-    beside.start()
-    beside.wait_ranks()
+    beside = cluster(SLEEP, gpus=[2]).start().wait_ranks()
     second.job.write_text("")
     second.changes["ignore_leases"] = True
     second.start()
@@ -200,8 +196,7 @@ def test_runs_on_the_cpu_do_not_exclude_each_other(cluster: Make) -> None:
 def test_killed_supervisor_keeps_its_lease_until_ranks_end(
     cluster: Make,
 ) -> None:
-    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP, gpus=[0])
-    run.start()
+    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP, gpus=[0]).start()
     run.wait_ranks()
     up = run.supervisor(0)
     os.kill(up["pid"], signal.SIGKILL)
@@ -209,8 +204,7 @@ def test_killed_supervisor_keeps_its_lease_until_ranks_end(
     wait_for(lambda: not leases.look().leases, "the warden's release")
     assert run.living() == {}
 
-    run = cluster(SLEEP, gpus=[0])
-    run.start()
+    run = cluster(SLEEP, gpus=[0]).start()
     up = run.supervisor(0)
     for who in (up["warden"], up):
         os.kill(who["pid"], signal.SIGKILL)
@@ -220,8 +214,7 @@ def test_killed_supervisor_keeps_its_lease_until_ranks_end(
 
 
 def test_gpus_stay_leased_until_the_warden_has_cleaned_up(cluster: Make) -> None:
-    run = cluster(SLEEP, gpus=[0])
-    run.start()
+    run = cluster(SLEEP, gpus=[0]).start()
     up = run.supervisor(0)
     os.kill(up["warden"]["pid"], signal.SIGSTOP)
     os.kill(up["pid"], signal.SIGKILL)
@@ -752,8 +745,7 @@ def test_unsafe_lease_folder_is_reported_and_the_run_starts(
     cures = {0o777: "let root own it and its parents", 0o1755: "chmod 1777", 0o755: "chmod 1777"}
     assert cures[mode] in problem.value.cure
     if mode == 0o777:
-        run = cluster("pass", gpus=[0])
-        run.start()
+        run = cluster("pass", gpus=[0]).start()
         assert run.exit(0)["state"] == "finished"
         assert "cannot store leases" in run.events(0, "note")[0]["text"]
         assert list(folder.iterdir()) == []

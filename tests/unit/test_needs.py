@@ -116,8 +116,7 @@ def test_an_activate_that_fails_is_an_error_before_the_start(work: Path) -> None
 
 
 def test_an_activate_that_fails_at_the_start_runs_nothing(cluster: Make, tmp_path: Path) -> None:
-    run = cluster(f"open({str(tmp_path / 'ran')!r}, 'w')", activate="echo no such environment; false")
-    run.start()
+    run = cluster(f"open({str(tmp_path / 'ran')!r}, 'w')", activate="echo no such environment; false").start()
     cause = run.exit(0)["cause"]
     assert (cause["kind"], cause["message"]) == ("launch", "activate ended with status 1")
     assert not (tmp_path / "ran").exists()
@@ -125,8 +124,7 @@ def test_an_activate_that_fails_at_the_start_runs_nothing(cluster: Make, tmp_pat
 
 
 def test_a_wrapper_that_is_missing_after_activate_is_named(cluster: Make) -> None:
-    run = cluster("", activate="true", wrap=["nosuch-wrapper", "-v"])
-    run.start()
+    run = cluster("", activate="true", wrap=["nosuch-wrapper", "-v"]).start()
     assert run.exit(0)["cause"]["message"] == "cannot start nosuch-wrapper: No such file or directory"
 
 

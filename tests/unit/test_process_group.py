@@ -147,9 +147,7 @@ def closing(events: list[tuple[int, dict[str, Any]]], result: dict[str, Any]) ->
 
 def finished(cluster: Make, script: str) -> list[str]:
     """The closing lines of a run of two hosts whose ranks end once they were seen."""
-    run = cluster(script, [1, 1])
-    run.start()
-    run.wait_ranks()
+    run = cluster(script, [1, 1]).start().wait_ranks()
     (run.base / "seen").touch()
     result = same(run)
     assert result["state"] == "finished"
@@ -196,9 +194,7 @@ def test_torch_keeps_the_trace_of_a_group_that_was_destroyed(tmp_path: Path) -> 
 
 
 def test_a_short_run_of_one_rank_needs_no_process_group(cluster: Make) -> None:
-    run = cluster("step(1)" + _UNTIL_SEEN)
-    run.start()
-    run.wait_ranks()
+    run = cluster("step(1)" + _UNTIL_SEEN).start().wait_ranks()
     (run.base / "seen").touch()
     assert run.exit(0)["state"] == "finished"
     assert run.events(0, "ungrouped") == []

@@ -71,11 +71,8 @@ def in_line(run: Cluster) -> str:
 
 def test_queued_run_names_the_holder_and_starts_soon_after_it(cluster: Make) -> None:
     """Two hosts; from the exit of the first to the attempt of the second."""
-    first = cluster(SLEEP, gpus=[0, 1])
-    first.start()
-    first.wait_ranks()
-    second = cluster(SLEEP, [1, 1], gpus=[1], **queued(100.0, 2))
-    second.start()
+    first = cluster(SLEEP, gpus=[0, 1]).start().wait_ranks()
+    second = cluster(SLEEP, [1, 1], gpus=[1], **queued(100.0, 2)).start()
     assert f"'s {first.run} holds GPUs 0, 1" in in_line(second)
     assert not second.path(0, "attempt-1").exists(), "nothing of it runs while it waits"
     first.stop()
@@ -214,8 +211,7 @@ def test_a_list_brings_back_a_queued_run_after_a_reboot(cluster: Make, lasts: bo
         run.start()
     in_line(waits)
     rebooted(first, waits)
-    holder = cluster(SLEEP, gpus=[0])
-    holder.start()
+    holder = cluster(SLEEP, gpus=[0]).start()
     server = Server(str(waits.zip), None, Sender(io.BytesIO()))
     for _ in range(2):
         (row,) = server.do_list({"run_dir": str(waits.run_dir(0)), "run": waits.run})["runs"]
@@ -410,15 +406,12 @@ def _reads(run: Cluster) -> int:
 
 
 def test_queued_cpu_runs_run_one_at_a_time_by_round(cluster: Make) -> None:
-    first = cluster(SLEEP, **queued(1.0))
-    first.start()
-    first.wait_ranks()
+    first = cluster(SLEEP, **queued(1.0)).start().wait_ranks()
     late, early = cluster("pass", **queued(2.0, round_number=2)), cluster("pass", **queued(3.0, round_number=1))
     for run in (late, early):
         run.start()
         in_line(run)
-    beside = cluster(SLEEP)
-    beside.start()
+    beside = cluster(SLEEP).start()
     beside.wait_event(0, "attempt")
     beside.stop()
     beside.exit(0)
@@ -438,8 +431,7 @@ def test_code_changed_since_queueing_is_noted_without_git(
     (tmp_path / "bin" / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     old = {"file": None, "script": "0" * 64, "folder": None, "git": None, "nccl_line": None, "launcher_line": None}
-    run = cluster(SLEEP, **queued(1.0, code=old))
-    run.start()
+    run = cluster(SLEEP, **queued(1.0, code=old)).start()
     changed = f"the code in {tmp_path} has changed since this run was queued; the new code runs"
     run.wait_event(0, "note", text=changed)
     assert not (tmp_path / "asked").exists()

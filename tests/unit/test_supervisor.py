@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux
 
 def test_finishes_and_tells_the_story(cluster: Make) -> None:
     run = cluster("step(1); print('hello', rank, os.environ['SECRET'])", nproc=2)
-    answer = run.start()
+    answer = run.ask()
     assert answer["already"] is False
     assert answer["gang"] is None
     end = run.exit(0)
@@ -42,8 +42,7 @@ def test_finishes_and_tells_the_story(cluster: Make) -> None:
 
 
 def test_printed_metrics_are_harvested_up_to_the_last_line(cluster: Make) -> None:
-    run = cluster("for n in range(1, 4): print(f'Step {n} | Loss: 0.{n}')")
-    run.start()
+    run = cluster("for n in range(1, 4): print(f'Step {n} | Loss: 0.{n}')").start()
     assert run.exit(0)["state"] == "finished"
     lines = run.path(0, "attempt-1/rank-0.metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["step"] == 3
@@ -52,8 +51,8 @@ def test_printed_metrics_are_harvested_up_to_the_last_line(cluster: Make) -> Non
 
 def test_start_twice_is_once_and_another_spec_is_refused(cluster: Make) -> None:
     run = cluster(SLEEP)
-    first = run.start()
-    second = run.start()
+    first = run.ask()
+    second = run.ask()
     assert (second["already"], second["pid"]) == (True, first["pid"])
     run.changes["workdir"] = "/"
     with pytest.raises(Problem, match="another run"):
@@ -61,14 +60,14 @@ def test_start_twice_is_once_and_another_spec_is_refused(cluster: Make) -> None:
     del run.changes["workdir"]
     run.stop()
     assert run.exit(0)["state"] == "stopped"
-    assert run.start()["already"] is True
+    assert run.ask()["already"] is True
     assert run.stop()["stopped"] is False
 
 
 def test_double_start_at_once_makes_one_supervisor(cluster: Make) -> None:
     run = cluster(SLEEP)
     answers: list[Any] = []
-    threads = [threading.Thread(target=lambda: answers.append(run.start())) for _ in range(5)]
+    threads = [threading.Thread(target=lambda: answers.append(run.ask())) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -79,9 +78,7 @@ def test_double_start_at_once_makes_one_supervisor(cluster: Make) -> None:
 
 
 def test_stop_is_quick_where_ranks_obey(cluster: Make) -> None:
-    run = cluster(SLEEP, nproc=2)
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP, nproc=2).start().wait_ranks()
     assert run.stop()["stopped"] is True
     stop = json.loads(run.path(0, "stop").read_text())
     end = run.exit(0)
@@ -91,8 +88,7 @@ def test_stop_is_quick_where_ranks_obey(cluster: Make) -> None:
 
 
 def test_stop_while_warming_up_kills_at_once(cluster: Make) -> None:
-    run = cluster(SLEEP, env={"STUB_WARM": "600"})
-    run.start()
+    run = cluster(SLEEP, env={"STUB_WARM": "600"}).start()
     run.wait_event(0, "launch")
     run.stop()
     assert run.exit(0, 10)["state"] == "stopped"
@@ -105,8 +101,7 @@ signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"TERM\\n"))
 os.write(1, b"armed\\n")
 while True: time.sleep(60)
 """
-    run = cluster(job, launch={"grace": 2})
-    run.start()
+    run = cluster(job, launch={"grace": 2}).start()
     log = run.path(0, "attempt-1/rank-0.log")
     wait_for(lambda: log.exists() and "armed" in log.read_text(), "the rank")
     run.stop()
@@ -120,8 +115,7 @@ while True: time.sleep(60)
 
 def test_stop_now_needs_no_grace(cluster: Make) -> None:
     job = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('armed', flush=True)\n" + SLEEP
-    run = cluster(job, launch={"grace": 300})
-    run.start()
+    run = cluster(job, launch={"grace": 300}).start()
     log = run.path(0, "attempt-1/rank-0.log")
     wait_for(lambda: log.exists() and "armed" in log.read_text(), "the rank")
     run.stop()
@@ -160,8 +154,7 @@ def test_a_nasty_tree_leaves_nothing(cluster: Make, tmp_path: Path) -> None:
     beat = tmp_path / "beat"
     os.mkfifo(beat)
     beats = os.open(beat, os.O_RDONLY | os.O_NONBLOCK)
-    run = cluster(NASTY, launch={"grace": 2}, env={"BEAT": str(beat)})
-    run.start()
+    run = cluster(NASTY, launch={"grace": 2}, env={"BEAT": str(beat)}).start()
     log = run.path(0, "attempt-1/rank-0.log")
     wait_for(lambda: log.exists() and "armed" in log.read_text(), "the tree")
     scrubbed = int(log.read_text().partition("scrubbed ")[2].split()[0])
@@ -190,8 +183,7 @@ def test_hostile_words_reach_the_script_byte_for_byte(cluster: Make, tmp_path: P
 
 
 def test_forget_refuses_the_living(cluster: Make) -> None:
-    run = cluster(SLEEP)
-    run.start()
+    run = cluster(SLEEP).start()
     with pytest.raises(Problem, match="is still active"):
         runs.forget(run.folder(0))
     run.stop()
@@ -212,8 +204,7 @@ def test_a_folder_that_cannot_be_written(cluster: Make, tmp_path: Path) -> None:
 
 
 def test_a_run_whose_folder_is_removed_ends(cluster: Make) -> None:
-    run = cluster("step(1)\n" + SLEEP, nproc=2, launch={"restarts": 3})
-    run.start()
+    run = cluster("step(1)\n" + SLEEP, nproc=2, launch={"restarts": 3}).start()
     # The last file that they make: one made while its folder is removed would keep that.
     wait_for(lambda: len(list(Path(run.folder(0)).glob("attempt-1/rank-*.metrics.jsonl"))) == 2, "the ranks' metrics")
     run.wait_ranks()
@@ -225,8 +216,7 @@ def test_a_run_whose_folder_is_removed_ends(cluster: Make) -> None:
 
 
 def test_warden_and_supervisor_are_small(cluster: Make) -> None:
-    run = cluster("step(1)\n" + SLEEP, nproc=2)
-    run.start()
+    run = cluster("step(1)\n" + SLEEP, nproc=2).start()
     run.wait_event(0, "step")
     up = run.supervisor(0)
     wait_for(lambda: len(run.path(0, "telemetry.jsonl").read_text().splitlines()) > 2, "telemetry")
@@ -247,9 +237,7 @@ def test_full_disk_does_not_end_the_run(cluster: Make, tmp_path: Path) -> None:
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)], check=False).returncode:
         pytest.skip("no mounts here")
     try:
-        run = cluster(SLEEP)
-        run.start()
-        run.wait_ranks()
+        run = cluster(SLEEP).start().wait_ranks()
         with pytest.raises(OSError, match="No space"), (disk / "fill").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
