@@ -44,6 +44,15 @@ def disttui(
         return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
 
+def ran(
+    words: Sequence[str | Path] | str, *, check: bool = False, timeout: float = PATIENCE, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """What any other program prints, and how it ends; it has nothing to read but `input`."""
+    if "input" not in options:
+        options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run(words, capture_output=True, text=True, check=check, timeout=timeout, **options)
+
+
 def _ask(request: bytes, out: int, err: int) -> int:
     """The exit code of a command. Raises RuntimeError where the process that forks has ended; the next call starts it
     again."""

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster.host import ClusterHost
 from tests.cluster.typed import User, typed, wait_gone
+from tests.command import ran
 from tests.unit.sshd import free_port, wait_for
 
 SECRET = "3132333435363738393031323334353637383930"
@@ -73,13 +74,13 @@ def by_program(me: User) -> None:
 
 def code(counter: int) -> str:
     """The one-time code of this counter."""
-    done = subprocess.run(["oathtool", "-c", str(counter), SECRET], capture_output=True, text=True, check=True)
+    done = ran(["oathtool", "-c", str(counter), SECRET], check=True)
     return done.stdout.strip()
 
 
 def with_codes(me: User) -> None:
     """Let the hosts ask for a password and a one-time code, and for no key."""
-    hashed = subprocess.run(["openssl", "passwd", "-6", "sesame"], capture_output=True, text=True, check=True).stdout
+    hashed = ran(["openssl", "passwd", "-6", "sesame"], check=True).stdout
     for host in me.cluster.hosts:
         for name, text in {
             "pam": PAM,
@@ -143,13 +144,7 @@ def realm(tmp_path: Path) -> Iterator[Callable[[User], dict[str, str]]]:
     daemons: list[subprocess.Popen[bytes]] = []
 
     def admin(program: str, *words: str) -> None:
-        done = subprocess.run(
-            [program, "-r", REALM, *words],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran([program, "-r", REALM, *words], env={**os.environ, **environment})
         assert done.returncode == 0, done.stderr
 
     def make(me: User) -> dict[str, str]:
@@ -210,9 +205,7 @@ def test_run_by_a_key_on_a_token(user: Callable[..., User]) -> None:
     environment = {"SOFTHSM2_CONF": str(me.home / "softhsm2.conf")}
 
     def made(*words: str) -> str:
-        done = subprocess.run(
-            words, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = ran(words, env={**os.environ, **environment})
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from tests.cluster.typed import COMMAND, User
+from tests.command import ran
 from tests.unit.waiting import wait_for
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
@@ -30,10 +30,7 @@ def test_a_single_run_starts_second_after_fifty(user: Callable[..., User]) -> No
 
     def say(*words: str) -> str:
         environ = me.environment(DISTTUI_SSH_CONFIG=str(me.cluster.ssh_config))
-        done = subprocess.run(
-            [COMMAND, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home, env=environ,
-            timeout=500, check=False,
-        )  # fmt: skip
+        done = ran([COMMAND, *words], cwd=me.home, env=environ, timeout=500)
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
         return done.stdout
 

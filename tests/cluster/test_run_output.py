@@ -12,6 +12,7 @@ import pexpect  # type: ignore[import-untyped]
 import pytest
 
 from tests.cluster.typed import User, typed, wait_gone
+from tests.command import ran
 
 pytestmark = pytest.mark.torch
 
@@ -77,9 +78,7 @@ def test_a_pipe_that_closes_early(user: Callable[..., User], options: list[str])
     me = user(2, light=True)
     profile = me.profile({"script": str(me.script(_TALK)), "args": ["wait"]})
     line = f"{shlex.join(me.command('run', *options, profile))} | grep -m1 'step 2'; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", line], env=me.environment(), cwd=me.home, capture_output=True, text=True, timeout=120, check=True
-    )
+    done = ran(["bash", "-c", line], env=me.environment(), cwd=me.home, check=True)
     assert done.stdout.splitlines()[-1] == "141", done
     assert "the run continues" in done.stderr
     (me.cluster.shared / "seen").touch()

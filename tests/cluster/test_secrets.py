@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import secrets
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.typed import COMMAND, User
+from tests.command import ran
 
 pytestmark = pytest.mark.torch
 
@@ -98,10 +98,7 @@ class _Processes(threading.Thread):
 
 
 def _typed(me: User, env: Mapping[str, str], *words: str) -> str:
-    done = subprocess.run(
-        me.command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
-        env=me.environment(**env), timeout=120, check=False,
-    )  # fmt: skip
+    done = ran(me.command(*words), cwd=me.home, env=me.environment(**env))
     assert "/runner/" not in done.stderr, "no error of disttui's own"
     return done.stdout + done.stderr
 
@@ -152,13 +149,7 @@ def test_secrets_are_only_in_the_environment_of_their_ranks(cluster: Callable[..
             ("logs", run), ("attach", "--json", run), ("diagnose", run),
         ):  # fmt: skip
             printed += _typed(me, env, *words)
-        printed += subprocess.run(
-            [COMMAND, "profile", "validate", str(profile)],
-            env=me.environment(**env),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        printed += ran([COMMAND, "profile", "validate", str(profile)], env=me.environment(**env), check=True).stdout
         assert printed.count("the word is ***") >= 6
         for value in (*QUIET, PRINTED, json.dumps(PRINTED)[1:-1], 'ranks\\" 4'):
             assert value not in printed

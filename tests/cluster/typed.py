@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from tests.cluster.cluster import Cluster
+from tests.command import ran
 from tests.light import light_python
 
 COMMAND = str(Path(sys.executable).with_name("disttui"))
@@ -193,10 +194,7 @@ class Viewer:
 
 def typed(me: User, verb: str, *words: str | Path, code: int = 0, timeout: float = 120) -> str:
     """Type a command where lists have room, check its exit code; returns both its streams."""
-    done = subprocess.run(
-        me.command(verb, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
-        env={**me.environment(), "COLUMNS": "300"}, timeout=timeout, check=False,
-    )  # fmt: skip
+    done = ran(me.command(verb, *words), cwd=me.home, env={**me.environment(), "COLUMNS": "300"}, timeout=timeout)
     assert done.returncode == code, f"{verb}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +14,7 @@ from disttui.runner.user.config import load_settings
 from disttui.tui.app import DisttuiApp, PaletteProvider
 from disttui.tui.dialogs.prompts import ThemeScreen
 from disttui.tui.widgets.bars import FooterBar
+from tests.command import ran
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import assert_snapshot, press, screen_text, until
@@ -31,7 +31,7 @@ def test_nothing_slow_is_imported_before_the_first_screen() -> None:
         "screens = {place.partition(':')[0] for kind, place in SCREENS.items() if kind != 'home'}\n"
         "print(*sorted((slow | rooms | screens) & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = ran([sys.executable, "-c", code], cwd=ROOT, check=True)
     assert done.stdout.split() == []
 
 

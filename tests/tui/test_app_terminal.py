@@ -22,6 +22,7 @@ import pytest
 
 from disttui.runner.ids import short
 from disttui.runner.runs.registry import known_runs
+from tests.command import ran
 from tests.tui import shelf_kit as kit
 from tests.tui.tmux import tmux
 from tests.unit.waiting import Patience
@@ -122,9 +123,7 @@ def test_a_profile_with_errors_opens_at_the_error(tmp_path: Path) -> None:
 def test_without_a_terminal_the_headless_commands_are_named(tmp_path: Path) -> None:
     environ = kit.environ(tmp_path)
     for words, instead in (([], "disttui run PROFILE"), (["2node"], "disttui run 2node")):
-        done = subprocess.run(
-            [*CLI, *words], cwd=ROOT, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-        )
+        done = ran([*CLI, *words], cwd=ROOT, env=environ)
         assert done.returncode == 2
         assert "needs a terminal, but standard input is not a terminal" in done.stderr
         assert instead in done.stderr

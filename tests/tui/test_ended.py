@@ -21,6 +21,7 @@ from disttui.tui.app import DisttuiApp, PaletteProvider
 from disttui.tui.router import First
 from disttui.tui.widgets.bars import FooterBar
 from tests.cluster.typed import COMMAND
+from tests.command import ran
 from tests.tui.shelf_kit import asked, environ, shows
 from tests.tui.snap import press, screen_text, until
 from tests.tui.synthetic_run import fail, write
@@ -118,7 +119,7 @@ async def test_a_failed_run_opens_its_line_and_copies_its_summary(tmp_path: Path
             await press(pilot, "e", then=lambda: any("no such file on this machine" in text for text in said))
     assert opened == [(code, 3)]
     show = [COMMAND, "runs", "show", "run-1"]
-    shown = subprocess.run(show, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    shown = ran(show, env=environment, check=True)
     assert copied[0].startswith("✗ run-1 failed after")
     assert shown.stdout.rstrip().endswith(copied[0])
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.command import ran
 from tests.unit.waiting import Patience
 
 POLL = 0.1
@@ -89,9 +90,7 @@ class Tmux:
         subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)
 
     def _call(self, *words: str) -> str:
-        done = subprocess.run(
-            [*self._tmux, *words], env=self._environ, capture_output=True, text=True, timeout=30, check=False
-        )
+        done = ran([*self._tmux, *words], env=self._environ, timeout=30)
         assert done.returncode == 0, f"tmux {words[0]}: {done.stderr}"
         return done.stdout
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import click
 import pytest
 
 from disttui.runner.cli.options import _offered, complete_profiles
+from tests.command import ran
 
 # Each prints the words that the shell would offer for the last of the words it is given.
 SHELLS = {
@@ -51,9 +51,7 @@ def test_what_a_shell_offers(shell: str, environ: dict[str, str], tmp_path: Path
 
     def offered(*words: str) -> set[str]:
         given = [shell, "-c", SHELLS[shell], *([shell] if shell != "fish" else []), "disttui", *words]
-        done = subprocess.run(
-            given, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = ran(given, cwd=tmp_path, env=environ)
         return set(done.stdout.split())
 
     assert offered("stop", "") == {"mine-1a2b", "other-3c4d"}

@@ -20,6 +20,7 @@ from disttui.runner.planning.interop.write import explicit_plan, write
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.protocol.containers import removal_words, start_words
+from tests.command import ran
 from tests.unit.launcher_kit import alive
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
@@ -36,7 +37,7 @@ default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 
 
 def _podman(*words: str) -> str:
-    return str(subprocess.run(["podman", *words], capture_output=True, text=True, timeout=120, check=True).stdout)
+    return str(ran(["podman", *words], check=True).stdout)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from disttui.runner.diagnose.frames import frames
 from disttui.runner.node.observe import deaths
 from disttui.runner.node.rank import run_main
+from tests.command import ran
 from tests.counting import counted
 
 _TORCH = "[W1120 12:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group() was not called"
@@ -19,7 +20,7 @@ _TORCH = "[W1120 12:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group()
 
 def log(code: str) -> str:
     """What a Python that runs this prints on both streams."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = ran([sys.executable, "-c", code])
     return done.stdout + done.stderr
 
 

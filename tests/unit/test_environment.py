@@ -26,6 +26,7 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.profile.load import load
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.transport.local import LocalConnection
+from tests.command import ran
 from tests.kept import has_been_reached
 
 
@@ -117,7 +118,7 @@ def gate(host: Host, tmp_path: Path) -> Path:
 
 
 def says(python: str, code: str) -> str:
-    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return ran([python, "-c", code], check=True).stdout.strip()
 
 
 def test_it_is_built_once_and_found_again(host: Host) -> None:

@@ -22,6 +22,7 @@ from disttui.runner.planning.launchers import torchrun_target
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.schema import Profile
 from tests import frameworks
+from tests.command import ran
 from tests.light import light_python
 from tests.unit.sshd import free_port
 from tests.unit.test_import import ONE_MACHINE, TWO_MACHINES
@@ -60,7 +61,7 @@ def test_restarts_that_are_not_exported_are_noted() -> None:
 
 
 def bash_reads(text: str) -> None:
-    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60, check=False)
+    done = ran(["bash", "-n"], input=text)
     assert done.returncode == 0, done.stderr
 
 
@@ -175,9 +176,7 @@ def test_every_export_names_the_interface_for_gloo(target: Target, tmp_path: Pat
     files = export_profile(two(**changes), target).files
     for name in [name for name in files if name.endswith((".sh", ".sbatch"))]:
         (tmp_path / "script").write_text(files[name])
-        done = subprocess.run(
-            ["bash", "script"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = ran(["bash", "script"], cwd=tmp_path, env=env)
         assert done.stdout == "lo =lo\n", done.stderr
     own = two(**changes, **{"MODE: a b": "GLOO_SOCKET_IFNAME: eth7"})
     assert not any('export GLOO_SOCKET_IFNAME="' in text for text in export_profile(own, target).files.values())
@@ -211,7 +210,7 @@ def test_the_script_of_a_host_trains_without_disttui(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(json.dumps(data))
     assert typed(str(tmp_path / "mine.yaml"), "--to", "script", "-o", str(tmp_path / "out")).exit_code == 0
     script = tmp_path / "out" / "run-0.sh"
-    done = subprocess.run([str(script)], capture_output=True, text=True, timeout=200, check=False, env={**os.environ})
+    done = ran([str(script)])
     assert done.returncode == 0, done.stderr
     assert [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in (0, 1)] == [["2", "it's", ["a b", "$x"]]] * 2
 

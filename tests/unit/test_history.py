@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from disttui.runner.ids import pick
 from disttui.runner.node.serve import listing
 from disttui.runner.runs.registry import KnownHost, KnownRun, find_run, known_runs, load_run, mirror_of, profile_of
 from disttui.runner.runs.replay import replay
+from tests.command import ran
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile
 from tests.unit.runs_kit import Cluster
 
@@ -96,7 +96,7 @@ def test_what_may_not_be_read_is_not_left_out(tmp_path: Path, place: str, words:
     (runs / place).chmod(0)
     try:
         env = {**os.environ, **environ(tmp_path), "HOME": str(tmp_path)}
-        done = subprocess.run([sys.executable, "-c", code], check=False, env=env, capture_output=True, text=True)
+        done = ran([sys.executable, "-c", code], env=env)
     finally:
         (runs / place).chmod(0o700)
     assert words.format(runs) in done.stderr and done.returncode == 0, done.stderr
@@ -315,7 +315,5 @@ def test_an_unreadable_run_folder_hides_no_others() -> None:
         Path(base).chmod(0o755)
         code = "import os, sys; from disttui.runner.runs.registry import run_names; os.setuid(65534); "
         code += "print(run_names({'XDG_DATA_HOME': sys.argv[1], 'HOME': '/'}))"
-        done = subprocess.run(
-            [sys.executable, "-c", code, base], capture_output=True, text=True, timeout=60, check=True
-        )
+        done = ran([sys.executable, "-c", code, base], check=True)
     assert done.stdout == "['good']\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from disttui.runner.cli.render.run_story import render_comparison
 from disttui.runner.errors import InputError
 from disttui.runner.protocol.summary import summarize
 from disttui.runner.runs.replay import MetricRecord, replay
-from tests.command import disttui
+from tests.command import disttui, ran
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, printed
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
@@ -166,7 +165,7 @@ def test_size_of_a_run_is_what_du_says(tmp_path: Path) -> None:
     for node in "01":
         (run / node / "spec.json").write_text("{}")
     sizes = [int(str((summarize(str(run / node), lambda: False) or {})["size"])) for node in "01"]
-    counted = subprocess.run(["du", "-s", "-B1", run], capture_output=True, text=True, check=True).stdout
+    counted = ran(["du", "-s", "-B1", run], check=True).stdout
     assert sum(sizes) == int(counted.split()[0])
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.command import ran
 
 ROOT = Path(__file__).parents[2]
 NODE = sorted((ROOT / "runner" / "node").rglob("*.py"))
@@ -30,9 +31,7 @@ def test_help_imports_nothing_slow() -> None:
         "names = {'textual', 'paramiko', 'torch', 'pydantic'}\n"
         "atexit.register(lambda: print('loaded:', *sorted(names & set(sys.modules))))\nmain()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran([sys.executable, "-c", code], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "Usage" in done.stdout
     assert done.stdout.splitlines()[-1].strip() == "loaded:"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from disttui.runner.api.libraries import keep_key
 from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
 from disttui.runner.profile.load import load
+from tests.command import ran
 from tests.unit import history_kit
 
 BASE = "disttui: 1\nhosts: [a]\njob: {script: x.py, args: [--lr, '${var:lr=1}']}\n"
@@ -161,7 +161,7 @@ def test_add_asks_a_new_member_for_login_python_and_key(
     assert [(host.user, host.port, host.python) for host in hosts] == [
         ("train", None, "~/venv/bin/python"), ("alice", 2222, "~/venv/bin/python")
     ]  # fmt: skip
-    asked = subprocess.run(["ssh", "-F", newcomer, "-G", "node2"], capture_output=True, text=True, check=True).stdout
+    asked = ran(["ssh", "-F", newcomer, "-G", "node2"], check=True).stdout
     assert f"identityfile {Path('lab_key').absolute()}" in asked
     assert typed("remove", "lab")[0] == 0
     assert typed("add", "lab", str(team))[1] == "lab: added\n", "nothing is left to ask"

@@ -24,6 +24,7 @@ from disttui.runner.hosts.ship import COMMAND, node_parcel, train_parcel
 from disttui.runner.protocol.frames import pack_json
 from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.transport.local import LocalConnection
+from tests.command import ran
 from tests.kept import has_been_reached
 from tests.unit.waiting import wait_for
 
@@ -469,11 +470,11 @@ def test_node_program_is_compiled_and_loads_in_other_pythons(home: Path, first_l
         "import sys; sys.path.insert(0, sys.argv[1]); "
         "import _disttui.node.serve.runs as m; print(m.__cached__ or m.__file__)"
     )
-    here = subprocess.run([sys.executable, "-c", code, str(kept)], capture_output=True, text=True, check=True)
+    here = ran([sys.executable, "-c", code, str(kept)], check=True)
     assert here.stdout.strip().endswith(".pyc")
     others = [path for path in map(shutil.which, ("python3.12", "python3.13", "python3.9", "python3.8")) if path]
     for other in others:
-        found = subprocess.run([other, "-c", code, str(kept)], capture_output=True, text=True, check=False)
+        found = ran([other, "-c", code, str(kept)])
         if found.returncode == 0:
             assert found.stdout.strip().endswith((".py", ".pyc"))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import disttui
+from tests.command import ran
 
 
 @pytest.mark.parametrize(
@@ -20,9 +20,7 @@ def test_folders_called_runner_and_tui_are_not_imported(words: list[str], tmp_pa
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise ImportError('somebody else')\n")
     env = {**os.environ, "PYTHONPATH": f".:{Path(disttui.__file__).parents[1]}"}
-    done = subprocess.run(
-        [sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([sys.executable, *words], cwd=tmp_path, env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert disttui.__version__ in done.stdout or "disttui.runner.api.running" in done.stdout
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.paths import PathError, expanded, here, inside, typed
 from disttui.runner.runs.store import HostStore, held
 from disttui.tui.wizard.draft import new_draft, runnable
+from tests.command import ran
 from tests.unit.liar_kit import liar, lied, viewer
 
 ROOT = Path(__file__).parents[2]
@@ -288,7 +288,7 @@ def test_text_that_is_joined_to_a_path_is_found(tmp_path: Path) -> None:
         "--cache-dir",
         str(tmp_path / "c"),
     ]
-    done = subprocess.run([*words, str(folder / "new.py")], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ran([*words, str(folder / "new.py")], cwd=ROOT)
     lines = [int(line.split(":")[1]) for line in done.stdout.splitlines() if "unsafe-path" in line]
     assert lines == [6, 7, 8, 9, 10], done.stdout + done.stderr
 

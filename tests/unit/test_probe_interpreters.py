@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from disttui.runner.node.probe import interpreters
 from disttui.runner.node.probe.interpreters import layout, torch_in
+from tests.command import ran
 
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _EXACT = ".".join(map(str, sys.version_info[:3]))
@@ -249,7 +249,7 @@ def test_the_real_interpreter_agrees_with_its_files() -> None:
     if known is None:
         pytest.skip("this interpreter's layout has to be asked for")
     question = "import json, sys; print(json.dumps([sys.prefix, sys.path]))"
-    answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=True)
+    answer = ran([sys.executable, "-c", question], check=True)
     prefix, path = json.loads(answer.stdout)
     assert known.prefix == prefix
     assert known.version == _EXACT

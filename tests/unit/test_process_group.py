@@ -18,6 +18,7 @@ from disttui.runner.node.observe.signs import ProcessGroupCheck
 from disttui.runner.render.story import ending
 from disttui.runner.runs.contents import read_content
 from disttui.runner.runs.state import RunState, begin
+from tests.command import ran
 from tests.unit.runs_kit import Make, same
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
@@ -189,7 +190,7 @@ def test_torch_keeps_the_trace_of_a_group_that_was_destroyed(tmp_path: Path) -> 
         "dist.destroy_process_group(); it.tell_group(reports); it.tell_group(reports); print(said)\n"
     )
     words = [sys.executable, "-c", code, str(tmp_path / "store")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    done = ran(words)
     assert done.stdout == "[('grouped',)]\n", done.stderr
 
 

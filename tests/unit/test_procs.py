@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from disttui.runner.node import procs
+from tests.command import ran
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -128,7 +129,7 @@ def test_terabytes_that_a_process_claims_are_not_read() -> None:
         if claims.stdout.readline() != b"0\n":
             pytest.skip("this kernel refuses it")
         command = [sys.executable, "-c", _LOOKS, str(claims.pid)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = ran(command)
         assert done.stdout.endswith("[''] []\nTrue\n"), (done.stdout[-500:], done.stderr[-500:])
     finally:
         claims.kill()

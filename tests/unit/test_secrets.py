@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from disttui.runner.profile.resolve import LONGEST, SecretValues
 from disttui.runner.profile.save import save
 from disttui.runner.render.plan import render_plan
 from disttui.runner.text import LineMaker, clean, masking, quote
+from tests.command import ran
 from tests.unit.planning import facts, planned
 
 SECRET = 'pa$$w"ord\\of-the-house-ß'
@@ -236,9 +236,7 @@ def test_scripts_put_no_secret_into_process_arguments(tmp_path: Path) -> None:
     (tmp_path / "env").chmod(0o755)
     given = {"TOKEN": "s3cret", "B": "s3cret-b", "C": "s3cret-c", "C_2": "2", "HOME": str(tmp_path)}
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", f"cd() {{ :; }}; {command}"], env={**given, **path}, capture_output=True, text=True, check=True
-    )
+    done = ran(["sh", "-c", f"cd() {{ :; }}; {command}"], env={**given, **path}, check=True)
     said, values = done.stdout.splitlines()
     assert "s3cret" not in said and "D=plain" in said and values == "A=Bearer s3cret B=s3cret-b C=s3cret-c2"
     before, _, words = command.partition(" && env ")

@@ -23,6 +23,7 @@ from disttui.runner.node import procs, sockets
 from disttui.runner.node.observe import stacks
 from disttui.runner.protocol.files import RankStacks
 from disttui.runner.untrusted.decode import decode
+from tests.command import ran
 from tests.kept import node_program
 from tests.unit.waiting import wait_for
 
@@ -294,9 +295,7 @@ def test_another_user_gets_no_answer(start: Callable[..., Any], tmp_path: Path) 
     start(STUCK)
     name = door_of(tmp_path)
     ask = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + {name!r}); print(s.recv(9))"
-    nobody = subprocess.run(
-        ["/usr/bin/python3", "-c", ask], user=65534, check=True, capture_output=True, text=True, timeout=60
-    )
+    nobody = ran(["/usr/bin/python3", "-c", ask], user=65534, check=True)
     assert nobody.stdout == "b''\n"
 
 

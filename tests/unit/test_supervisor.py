@@ -16,6 +16,7 @@ import pytest
 from disttui.runner.node import procs
 from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import runs
+from tests.command import ran
 from tests.unit.runs_kit import SLEEP, Make
 from tests.unit.waiting import wait_for
 
@@ -230,7 +231,6 @@ def test_warden_and_supervisor_are_small(cluster: Make) -> None:
 
 @pytest.mark.root
 def test_full_disk_does_not_end_the_run(cluster: Make, tmp_path: Path) -> None:
-    import subprocess
 
     disk = tmp_path / "runs0"
     disk.mkdir()
@@ -254,7 +254,7 @@ def test_a_warden_holds_little_in_memory_while_its_run_lasts() -> None:
         "import sys, disttui.runner.node.supervise.warden;"
         "print(*(name for name in sys.modules if name.startswith('disttui.runner.')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = ran([sys.executable, "-c", code], check=True)
     assert set(done.stdout.split()) == {
         "disttui.runner.node", "disttui.runner.node.procs", "disttui.runner.node.supervise",
         "disttui.runner.node.supervise.warden",

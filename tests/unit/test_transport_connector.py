@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from disttui.runner.address import Address
 from disttui.runner.errors import HostError
 from disttui.runner.transport import RefusePrompts
 from disttui.runner.transport.connector import HostConnector
+from tests.command import ran
 from tests.unit.sshd import Answers, Place, new_key, public, ssh_keygen
 
 ROOT = Path(__file__).parents[2]
@@ -144,15 +144,5 @@ def test_host_key_question(answer: str, said: str) -> None:
 
 def test_no_terminal_means_no() -> None:
     code = ASK + "print(asked.secret('h', 'q'), asked.accept_host_key('h', 't', 'f'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        env={**os.environ},
-    )
+    done = ran([sys.executable, "-c", code], cwd=ROOT, check=True, start_new_session=True)
     assert (done.stdout, done.stderr) == ("None False\n", "")

@@ -29,6 +29,7 @@ from disttui.runner.profile.schema import Profile
 from disttui.runner.text import masking
 from disttui.tui.dialogs.prompts import TrustScreen
 from disttui.tui.run.again import consequence
+from tests.command import ran
 from tests.unit.history_kit import kept
 from tests.unit.test_effects import asked, command
 
@@ -236,8 +237,7 @@ def test_git_runs_nothing_that_others_have_configured(home: Path, others: str, m
 
     def git(*words: str, given: str = "") -> str:
         who = ("-c", "user.name=m", "-c", "user.email=m@x")
-        return subprocess.run(["git", "-C", team, *who, *words], input=given, text=True, check=True,
-                              capture_output=True).stdout.strip()  # fmt: skip
+        return ran(["git", "-C", team, *who, *words], input=given, check=True).stdout.strip()
 
     git("init", "-q", "--shared=0644")
     git("add", ".")
