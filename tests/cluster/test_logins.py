@@ -16,6 +16,7 @@ import pytest
 from tests.cluster.host import ClusterHost
 from tests.cluster.typed import User, typed, wait_gone
 from tests.command import ran
+from tests.files import new_file, new_folder
 from tests.unit.sshd import free_port, wait_for
 
 SECRET = "3132333435363738393031323334353637383930"
@@ -67,9 +68,7 @@ def ssh_uses(me: User, settings: str) -> None:
 
 def by_program(me: User) -> None:
     """Let the user's config choose the ssh program."""
-    config = me.home / ".config" / "disttui" / "config.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_text("transport: ssh\n")
+    new_file(me.home / ".config" / "disttui" / "config.yaml", "transport: ssh\n")
 
 
 def code(counter: int) -> str:
@@ -88,8 +87,7 @@ def with_codes(me: User) -> None:
             "users.oath": f"HOTP root - {SECRET}\n",
             "banner": BANNER,
         }.items():
-            (host.home / name).write_text(text)
-            (host.home / name).chmod(0o600)
+            new_file(host.home / name, text, 0o600)
         host.run("mount --bind /root/pam /etc/pam.d/sshd && mount --bind /root/shadow /etc/shadow", check=True)
         sshd_takes(
             me, host, "UsePAM yes\nKbdInteractiveAuthentication yes\nPubkeyAuthentication no\nBanner /root/banner\n"
@@ -131,8 +129,7 @@ def test_password_once_and_a_code_for_each_host(user: Callable[..., User], trans
 @pytest.fixture
 def realm(tmp_path: Path) -> Iterator[Callable[[User], dict[str, str]]]:
     """Make a Kerberos realm with the hosts of a cluster; returns the environment of its user, who has no ticket."""
-    folder = tmp_path / "krb5"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "krb5")
     port = free_port()
     (folder / "krb5.conf").write_text(KRB5.format(realm=REALM, port=port))
     (folder / "kdc.conf").write_text(KDC.format(realm=REALM, port=port, folder=folder))

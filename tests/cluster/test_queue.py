@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster.typed import COMMAND, User
 from tests.command import ran
+from tests.files import new_file
 from tests.unit.waiting import wait_for
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
@@ -23,9 +24,7 @@ with open(os.path.join(os.path.dirname(__file__), "began"), "a") as file:
 def test_a_single_run_starts_second_after_fifty(user: Callable[..., User]) -> None:
     """Alice queues 50 runs, then bob one, then carol five, while root has leased the host."""
     me = user(1, logins=dict.fromkeys(("alice", "bob", "carol"), "/bin/sh"))
-    began = me.cluster.shared / "began"
-    began.touch()
-    began.chmod(0o666)
+    began = new_file(me.cluster.shared / "began", mode=0o666)
     me.cluster.shared.chmod(0o755)
 
     def say(*words: str) -> str:

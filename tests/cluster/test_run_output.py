@@ -13,6 +13,7 @@ import pytest
 
 from tests.cluster.typed import User, typed, wait_gone
 from tests.command import ran
+from tests.files import new_file
 
 pytestmark = pytest.mark.torch
 
@@ -56,9 +57,7 @@ def test_a_terminal(user: Callable[..., User]) -> None:
 def test_a_terminal_announces_the_run_as_the_config_asks(user: Callable[..., User]) -> None:
     """The title while it goes on; the bell and a notification at its end; then the title of before."""
     me = user(1)
-    config = me.home / ".config/disttui/config.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_text("title: true\nbell: true\nnotify: osc9\n")
+    new_file(me.home / ".config/disttui/config.yaml", "title: true\nbell: true\nnotify: osc9\n")
     command = me.command("run", me.profile({"command": ["sleep", "1"]}))
     environ = {**me.environment(), "TERM": "xterm-256color"}
     terminal = pexpect.spawn(command[0], command[1:], env=environ, cwd=me.home, encoding="utf-8")

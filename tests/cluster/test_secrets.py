@@ -16,6 +16,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.cluster.typed import COMMAND, User
 from tests.command import ran
+from tests.files import new_file
 
 pytestmark = pytest.mark.torch
 
@@ -106,10 +107,8 @@ def _typed(me: User, env: Mapping[str, str], *words: str) -> str:
 def test_secrets_are_only_in_the_environment_of_their_ranks(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / ".config/disttui").mkdir(parents=True)
-    (home / ".token").write_text(FROM_FILE + "\n")
-    (home / ".token").chmod(0o600)
-    store = tmp_path / "store"
-    store.write_text(FROM_COMMAND)
+    new_file(home / ".token", FROM_FILE + "\n", 0o600)
+    store = new_file(tmp_path / "store", FROM_COMMAND)
     (home / ".config/disttui/config.yaml").write_text(f"secret_commands: [cat {store}]\n")
     me = User(cluster(2), home, light=True)
     env = {"KEY_A": FROM_ENV, "WORD": PRINTED}

@@ -23,6 +23,7 @@ from disttui.tui.log.ansi import safe_text
 from disttui.tui.log.index import LineIndex
 from disttui.tui.log.rows import Stretch
 from disttui.tui.log.search import TRIALS, Literal, limited
+from tests.files import new_file
 from tests.tui.demo_log import Writer
 from tests.tui.log_kit import cursor_line, log_view, type_in
 from tests.tui.snap import press, screen_text, until
@@ -118,8 +119,7 @@ def test_texts_are_found_where_the_expression_would_find_them(
     lines: list[str], words: list[str], case: bool, least: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "log"
-        path.write_text("".join(f"{line}\n" for line in lines))
+        path = new_file(Path(folder) / "log", "".join(f"{line}\n" for line in lines))
         index = LineIndex(path)
         index.look()
         while index.grow():
@@ -146,8 +146,7 @@ def test_a_letter_is_missed_only_where_nothing_stands_for_it() -> None:
 
 
 def test_many_hits_in_one_chunk(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("".join(f"Loss {number}\n" if number % 7 else "rest\n" for number in range(5000)))
+    path = new_file(tmp_path / "log", "".join(f"Loss {number}\n" if number % 7 else "rest\n" for number in range(5000)))
     index = LineIndex(path)
     index.look()
     while index.grow():
@@ -159,8 +158,7 @@ def test_many_hits_in_one_chunk(tmp_path: Path) -> None:
 
 
 def test_an_expression_finds_lines_over_the_length_limit(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("short\n" + "x" * (LINE_LIMIT + 5) + "end\nshort\n")
+    path = new_file(tmp_path / "log", "short\n" + "x" * (LINE_LIMIT + 5) + "end\nshort\n")
     index = LineIndex(path)
     index.look()
     while index.grow():

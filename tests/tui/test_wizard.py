@@ -24,6 +24,7 @@ from disttui.tui.wizard.dialogs import SaveScreen
 from disttui.tui.wizard.draft import Draft, HostCheck, with_choice
 from disttui.tui.wizard.hosts import HostTable
 from disttui.tui.wizard.job import Field
+from tests.files import new_file
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import FACTS, HOSTS, facts, record, states, type_text, walk, walked, wizard
@@ -205,8 +206,7 @@ async def test_editing_an_accelerate_job_keeps_parallel_and_precision(
 ) -> None:
     record(monkeypatch, TWO)
     text = "disttui: 1\nname: mine\nhosts: [gpu1]\njob: {script: train.py}\nlaunch: {launcher: accelerate}\n"
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"{text}parallel: {{strategy: fsdp}}\nprecision: bf16\n")
+    path = new_file(tmp_path / "mine.yaml", f"{text}parallel: {{strategy: fsdp}}\nprecision: bf16\n")
     builtin = Draft({**parse(path.read_text(), path).as_written(), "job": {"builtin": "bytegpt"}})
     piped = builtin.put(("parallel", "pp"), 2)
     assert not piped.problems and not piped.with_job("script", "train.py").problems
@@ -307,8 +307,7 @@ async def test_an_undecided_plan_says_why_and_offers_no_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
-    profile = tmp_path / "mine.yaml"
-    profile.write_text("disttui: 1\nhosts: [gpu1, down, silent]\njob: {builtin: bytegpt}\n")
+    profile = new_file(tmp_path / "mine.yaml", "disttui: 1\nhosts: [gpu1, down, silent]\njob: {builtin: bytegpt}\n")
     async with wizard(tmp_path, profile=profile) as (pilot, opened):
         await until(pilot, lambda: opened._at == 4 and len(states(opened)) == 3)
         await pilot.press("escape", "escape")

@@ -29,6 +29,7 @@ from disttui.tui.home.screen import HomeScreen
 from disttui.tui.top.screen import TopScreen
 from disttui.tui.wizard import WizardScreen
 from tests.cluster.cluster import Cluster
+from tests.files import new_file, new_folder
 from tests.tui.shelf_kit import asked, environ
 from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import called, start, states, type_text, walk, wizard
@@ -38,11 +39,9 @@ from tests.unit.waiting import wait_for
 
 def fresh_keys(cluster: Cluster, folder: Path, trusted: str = "") -> tuple[str, Path]:
     """The cluster's ssh configuration with known hosts of its own that asks for unknown keys."""
-    known = folder / "known"
-    known.write_text(trusted)
+    known = new_file(folder / "known", trusted)
     text = cluster.ssh_config.read_text().replace(str(cluster.known_hosts), str(known))
-    config = folder / "config"
-    config.write_text(text.replace("StrictHostKeyChecking yes", "StrictHostKeyChecking ask"))
+    config = new_file(folder / "config", text.replace("StrictHostKeyChecking yes", "StrictHostKeyChecking ask"))
     return str(config), known
 
 
@@ -106,8 +105,7 @@ class PasswordServer(LoopbackServer):
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[str]:
     """The ssh configuration that leads to a server that wants a password."""
-    folder = tmp_path / "guarded"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "guarded")
     place = Place(folder)
     key = new_key(folder / "host_key")
     host_key = paramiko.Ed25519Key.from_private_key_file(str(key))

@@ -11,6 +11,7 @@ from disttui.tui.app import DisttuiApp
 from disttui.tui.dialogs.prompts import ConfirmScreen
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.check import Pane
+from tests.files import new_file
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import press, screen_text, until
 from tests.tui.widget_kit import Alone
@@ -56,9 +57,7 @@ async def test_a_profile_that_everybody_can_write_is_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     record(monkeypatch, {"desk": facts("cpu_desk")})
-    path = tmp_path / "theirs.yaml"
-    path.write_text(PROFILE)
-    path.chmod(0o666)
+    path = new_file(tmp_path / "theirs.yaml", PROFILE, 0o666)
     app = DisttuiApp(environ(tmp_path, TEXTUAL_ANIMATIONS="none", HOME="/home/ada"))
     async with app.run_test(size=(80, 24)) as pilot:
         app.router.open_wizard(path)

@@ -20,6 +20,7 @@ from disttui.tui.app import DisttuiApp
 from disttui.tui.dialogs.question import Question
 from disttui.tui.wizard import WizardScreen, hosts_screen
 from disttui.tui.wizard.draft import HostCheck
+from tests.files import new_file
 from tests.tui.shelf_kit import asked, environ
 from tests.tui.snap import press, screen_text, until
 from tests.tui.top_kit import lease
@@ -146,6 +147,4 @@ async def start(pilot: Pilot[None], opened: WizardScreen) -> None:
 
 
 def _empty(folder: Path) -> Path:
-    path = folder / "no-ssh-config"
-    path.touch()
-    return path
+    return new_file(folder / "no-ssh-config")

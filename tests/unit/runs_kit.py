@@ -17,6 +17,7 @@ from disttui.runner.node import procs
 from disttui.runner.node.serve import runs
 from disttui.runner.protocol.files import Secrets
 from disttui.runner.protocol.requests import Started, Stopped
+from tests.files import new_file
 from tests.kept import node_program
 from tests.unit.waiting import PATIENCE, wait_for
 
@@ -44,11 +45,9 @@ class Cluster:
         self.zip = node_program()
         # A file for each: the ranks of another run may not have read theirs yet.
         self.job = base / "job.py" if not (base / "job.py").exists() else base / self.run / "job.py"
-        self.job.parent.mkdir(exist_ok=True)
-        self.job.write_text(JOB + job)
+        new_file(self.job, JOB + job)
         self.python = base / "python"
-        self.python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(STUB)])} "$@"\n')
-        self.python.chmod(0o755)
+        new_file(self.python, f'#!/bin/sh\nexec {shlex.join([sys.executable, str(STUB)])} "$@"\n', 0o755)
         first = random.randrange(20000, 30000)
         self.launch: dict[str, Any] = {"ports": [first, first + 30], "join_timeout": 30, "host_timeout": 30,
                                        "rejoin_timeout": 0, "restarts": 0, "grace": 5, "instrument": True}  # fmt: skip

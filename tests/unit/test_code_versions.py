@@ -13,6 +13,7 @@ from disttui.runner.hosts.facts import Code, HostFacts
 from disttui.runner.node.probe import code as module
 from disttui.runner.node.probe.report import probe
 from tests.command import ran
+from tests.files import new_file
 from tests.unit.planning import facts, planned
 
 SCRIPT = {"script": "train.py"}
@@ -26,9 +27,7 @@ def fingerprint(folder: Path, **request: Any) -> Code | None:
 
 def sources(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        new_file(folder / name, text)
     return folder
 
 

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from disttui.runner.node.serve.listing import MOST, complete
+from tests.files import new_file
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("project/train.py", "project/tools/x", "project/table.csv", "project/.hidden", "other"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        new_file(tmp_path / name)
     return tmp_path
 
 

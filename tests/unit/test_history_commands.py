@@ -24,6 +24,7 @@ from disttui.runner.errors import InputError
 from disttui.runner.protocol.summary import summarize
 from disttui.runner.runs.replay import MetricRecord, replay
 from tests.command import disttui, ran
+from tests.files import new_file
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, printed
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
@@ -216,8 +217,7 @@ def test_run_ids_complete(tmp_path: Path) -> None:
 
 
 def test_a_log_is_tried_without_any_run(tmp_path: Path) -> None:
-    log = tmp_path / "train.log"
-    log.write_bytes(b"hello\n\nstep 1 loss 0.5\rstep 2 loss 0.25\n\xff\xfe" + b"x" * 3000000)
+    log = new_file(tmp_path / "train.log", b"hello\n\nstep 1 loss 0.5\rstep 2 loss 0.25\n\xff\xfe" + b"x" * 3000000)
     tried = command(tmp_path, "runs", "metrics", "--try", str(log), "--json")
     assert [json.loads(line) for line in tried.stdout.splitlines()] == [
         {"line": 3, "record": {"step": 1, "loss": 0.5}},
@@ -247,8 +247,7 @@ def test_a_file_of_metrics_is_tried_without_any_run(tmp_path: Path, name: str, w
     first = json.loads(tried.stdout.splitlines()[0])
     assert first["sample"] == 1 and 0.8 < first["record"]["loss"] <= 2.5
     assert command(tmp_path, "runs", "metrics", "--try", str(path), "--pattern", "(?P<x>1)").returncode == 2
-    damaged = tmp_path / name
-    damaged.write_bytes(path.read_bytes()[:900] + b"\0" * 20_000)
+    damaged = new_file(tmp_path / name, path.read_bytes()[:900] + b"\0" * 20_000)
     refused = command(tmp_path, "runs", "metrics", "--try", str(damaged))
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
     assert f"{name}: a " in refused.stderr and "before this can be read" in refused.stderr

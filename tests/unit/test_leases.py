@@ -40,6 +40,7 @@ from disttui.runner.node.supervise.supervisor import Supervisor
 from disttui.runner.profile.sections import Host
 from disttui.runner.protocol.leases import LeaseText, Wish, holder, in_the_way
 from disttui.runner.render.leases import queue_json, render_queue, render_who
+from tests.files import new_file, new_folder
 from tests.neighbours import UID
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import SLEEP, Make, making
@@ -339,8 +340,7 @@ def test_forged_lease_names_its_owner_and_malformed_is_ignored(place: Path) -> N
 
     def forge() -> str:
         for number, text in enumerate([forged, squat, *wrong]):
-            path = place / f"disttui-lease-{number}"
-            path.write_bytes(json.dumps(text).encode())
+            new_file(place / f"disttui-lease-{number}", json.dumps(text).encode())
         (place / "disttui-lease-deep").write_bytes(b"[" * 4000)
         (place / "disttui-lease-long").write_bytes(b" " * 5000)
         (place / "disttui-lease-link").symlink_to("/etc/passwd")
@@ -536,8 +536,7 @@ def test_note_may_have_newer_unicode_but_nothing_invisible(place: Path) -> None:
     newer = "\U0001fae8\U000e0fff"  # an emoji that Python 3.8 does not know, and one that no Python knows
     for note, counts in ((newer, True), ("\u202e", False), ("\x9b", False), ("\u2028", False), ("\ud800", False)):
         text = leases.new_text("", 0, [0], "alice@laptop", note=note)
-        path = place / "disttui-lease-1"
-        path.write_bytes(json.dumps(text).encode())
+        path = new_file(place / "disttui-lease-1", json.dumps(text).encode())
         assert bool(leases.look().leases) is counts, note
         leases.take(leases.new_text("next-1", 0, [1], "")).release()
         assert path.exists() is counts, "a start removes what no longer counts"
@@ -735,9 +734,7 @@ def _keep(path: Path) -> int:
 def test_unsafe_lease_folder_is_reported_and_the_run_starts(
     cluster: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
-    folder = tmp_path / "odd"
-    folder.mkdir()
-    folder.chmod(mode)
+    folder = new_folder(tmp_path / "odd", mode)
     monkeypatch.setenv("DISTTUI_LEASES", str(folder))
     assert "cannot store leases in" in leases.look().problem
     with pytest.raises(Problem) as problem:

@@ -25,6 +25,7 @@ from disttui.runner.protocol.frames import pack_json
 from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.transport.local import LocalConnection
 from tests.command import ran
+from tests.files import new_file, new_folder
 from tests.kept import has_been_reached
 from tests.unit.waiting import wait_for
 
@@ -33,8 +34,7 @@ SHELLS = [shell for shell in ("sh", "dash", "bash", "zsh", "fish", "tcsh") if Pa
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    home = tmp_path / "home"
-    home.mkdir()
+    home = new_folder(tmp_path / "home")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     return home
@@ -102,8 +102,7 @@ def test_every_login_shell_reads_the_command_alike(home: Path, shell: str) -> No
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("given", ["~/ä (b);c/python", "{home}/ä (b);c/python"])
 def test_interpreter_in_a_folder_with_any_name(home: Path, shell: str, given: str) -> None:
-    folder = home / "ä (b);c"
-    folder.mkdir()
+    folder = new_folder(home / "ä (b);c")
     (folder / "python").symlink_to(sys.executable)
     link = Link(Shelled(shell, ""), shell, given.format(home=home))
     try:
@@ -156,8 +155,7 @@ def test_reason_for_a_failed_start_is_reported(home: Path, shelled: Shelled, pyt
     ],
 )
 def test_cure_of_a_misspelt_interpreter(home: Path, shell: str, given: str, cure: str) -> None:
-    folder = home / ".venv" / "bin"
-    folder.mkdir(parents=True)
+    folder = new_folder(home / ".venv" / "bin")
     (folder / "python").symlink_to(sys.executable)
     (folder / "gone").symlink_to(home / "moved")
     python = given.format(env=folder.parent)
@@ -193,8 +191,7 @@ def test_a_login_script_in_the_way_is_named(
 def test_a_python_that_cannot_load_is_not_called_missing(home: Path, tmp_path: Path) -> None:
     """As where `ulimit -v` in a login script is too low."""
     said = "python3: error while loading shared libraries: libc.so.6: failed to map segment"
-    (tmp_path / "python3").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 127\n")
-    (tmp_path / "python3").chmod(0o755)
+    new_file(tmp_path / "python3", f"#!/bin/sh\necho '{said}' >&2\nexit 127\n", 0o755)
     with pytest.raises(
         HostError, match="could not be started with python3: the node program ended immediately"
     ) as caught:
@@ -252,9 +249,7 @@ def test_the_cure_of_a_login_script_is_of_its_shell(
 def test_a_python_that_hangs_is_ended_and_its_cure_reported(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python = tmp_path / "python3"
-    python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n")
-    python.chmod(0o755)
+    python = new_file(tmp_path / "python3", f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n", 0o755)
     monkeypatch.setattr("disttui.runner.hosts.link.BEGIN", 1.0)
     with pytest.raises(HostError, match="did not start in 1 s") as caught:
         Link(LocalConnection("local"), "node7", str(python))
@@ -452,8 +447,7 @@ def test_a_link_that_breaks_fails_what_is_waiting(home: Path) -> None:
 
 
 def test_no_writable_home_is_no_obstacle(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("a file where the home should be")
+    blocked = new_file(tmp_path / "file", "a file where the home should be")
     link = Link(Shelled("sh", f"export HOME={blocked} XDG_RUNTIME_DIR={tmp_path}"), "odd", sys.executable)
     assert link.request("probe")["hostname"]
     link.close()

@@ -19,6 +19,7 @@ from disttui.runner.node.observe import log_limit
 from disttui.runner.node.serve.mirror import Mirror
 from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.runs.store import HostStore
+from tests.files import new_file
 
 
 @contextmanager
@@ -183,8 +184,7 @@ def test_late_viewer_gets_the_tail_of_logs_and_all_metrics(run: Path, tmp_path: 
 
 
 def test_returning_viewer_skips_to_the_tail_of_a_grown_log(run: Path, tmp_path: Path) -> None:
-    log = run / "attempt-1" / "rank-0.log"
-    log.write_bytes(b"a" * 5000)
+    log = new_file(run / "attempt-1" / "rank-0.log", b"a" * 5000)
     for size, start in ((5000, 0), (5090, 0), (20_000, 19_900)):
         with log.open("ab") as file:
             file.write(b"b" * (size - file.tell()))
@@ -198,8 +198,7 @@ def test_returning_viewer_skips_to_the_tail_of_a_grown_log(run: Path, tmp_path: 
 
 
 def test_a_viewer_that_is_killed_loses_nothing(run: Path, tmp_path: Path) -> None:
-    log = run / "attempt-1" / "rank-0.log"
-    log.write_bytes(b"a" * 100_000)
+    log = new_file(run / "attempt-1" / "rank-0.log", b"a" * 100_000)
     killed = HostStore(tmp_path / "mirror")
     with following(run, killed) as events:
         eventually(lambda: {"caught_up": True} in events)

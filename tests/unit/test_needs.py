@@ -17,6 +17,7 @@ from disttui.runner.hosts.facts import HostFacts, Needs
 from disttui.runner.hosts.survey import probe_request
 from disttui.runner.node.probe.report import probe
 from disttui.runner.profile.load import parse
+from tests.files import new_file, new_folder
 from tests.unit.history_kit import kept, lines, mirrored, printed
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import Make
@@ -25,15 +26,13 @@ from tests.unit.runs_kit import Make
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     """A working folder with a package, and with files that must not stand in for the standard library's."""
-    package = tmp_path / "pkg"
-    package.mkdir()
+    package = new_folder(tmp_path / "pkg")
     (package / "__init__.py").write_text("raise SystemExit('the probe has imported it')\n")
     (package / "train.py").touch()
     (package / "tool").mkdir()
     for name in ("json.py", "shutil.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong module')\n")
-    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
-    (tmp_path / "run.sh").chmod(0o755)
+    new_file(tmp_path / "run.sh", "#!/bin/sh\n", 0o755)
     return tmp_path
 
 

@@ -23,6 +23,7 @@ from disttui.runner.node.observe import stacks
 from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import runs
 from disttui.runner.node.supervise import control
+from tests.files import new_folder
 from tests.neighbours import UID, own_network, squatting
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
@@ -265,11 +266,9 @@ def test_a_lock_of_a_folder_on_a_file_server_is_on_this_machine(
     monkeypatch.setattr(locks, "is_remote", lambda folder: True)
     bases = [tmp_path / name for name in ("shm", "tmp")]
     for base in bases:
-        base.mkdir()
-        base.chmod(0o1777)
+        new_folder(base, 0o1777)
     monkeypatch.setattr(locks, "_BASES", tuple(map(str, bases)))
-    folder = tmp_path / "run"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "run")
     with locks.hold("start", str(folder)):
         assert locks.take("start", str(folder)) is None
         [path] = bases[0].iterdir()

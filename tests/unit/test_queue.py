@@ -36,6 +36,7 @@ from disttui.runner.render.leases import moved_line
 from disttui.runner.runs.registry import KnownHost, KnownRun, keep
 from disttui.runner.runs.remote import Reached
 from disttui.tui.inventory import read_inventory
+from tests.files import new_file, new_folder
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
 
@@ -170,8 +171,7 @@ def test_hosts_that_only_profiles_name_fail_no_list(
     leases_of_the_tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that the user names does."""
-    profiles = tmp_path / "config" / "disttui" / "profiles"
-    profiles.mkdir(parents=True)
+    profiles = new_folder(tmp_path / "config" / "disttui" / "profiles")
     text = "disttui: 1\nhosts: [placeholder.invalid]\njob: {script: x.py}\n"
     (profiles / "mine.yaml").write_text(text)
     for name in ("config", "data"):
@@ -332,8 +332,7 @@ def test_a_run_uses_the_gpu_that_is_free_at_its_turn(cluster: Make) -> None:
 
 
 def test_unstarted_or_stopped_queued_run_blames_no_reboot(tmp_path: Path) -> None:
-    folder = tmp_path / "mine-1" / "0"
-    folder.mkdir(parents=True)
+    folder = new_folder(tmp_path / "mine-1" / "0")
     (folder / "spec.json").write_text(json.dumps({"run": "mine-1", "node_rank": 0, "queue": {"order": 1.0}}))
     for word in (None, "{", '{"pid": 1}'):
         if word is not None:
@@ -427,8 +426,7 @@ def test_code_changed_since_queueing_is_noted_without_git(
 ) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
-    (tmp_path / "bin" / "git").chmod(0o755)
+    new_file(tmp_path / "bin" / "git", f"#!/bin/sh\ntouch {tmp_path}/asked\n", 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     old = {"file": None, "script": "0" * 64, "folder": None, "git": None, "nccl_line": None, "launcher_line": None}
     run = cluster(SLEEP, **queued(1.0, code=old)).start()

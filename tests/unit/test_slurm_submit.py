@@ -20,6 +20,7 @@ from disttui.runner.node.serve import runs
 from disttui.runner.node.serve import slurm as serve_slurm
 from disttui.runner.node.supervise import slurm
 from disttui.runner.runs.registry import KnownRun
+from tests.files import new_file
 
 _COMMAND = """#!/bin/sh
 echo "$(basename "$0") $*" >> {log}
@@ -31,17 +32,14 @@ echo "$(basename "$0") $*" >> {log}
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "node.zip").write_bytes(node_parcel().data)
-    (tmp_path / "node.zip").chmod(0o600)
+    new_file(tmp_path / "node.zip", node_parcel().data, 0o600)
     for name in ("sbatch", "scancel", "squeue"):
         does(tmp_path, name, "echo 4711" if name == "sbatch" else "")
     return tmp_path / "log"
 
 
 def does(tmp_path: Path, name: str, words: str) -> None:
-    command = tmp_path / "bin" / name
-    command.write_text(_COMMAND.format(log=tmp_path / "log", does=words))
-    command.chmod(0o755)
+    new_file(tmp_path / "bin" / name, _COMMAND.format(log=tmp_path / "log", does=words), 0o755)
 
 
 def submit(tmp_path: Path) -> str:

@@ -24,6 +24,7 @@ from disttui.runner.sync import collect as module
 from disttui.runner.sync.collect import Wanted
 from disttui.runner.sync.patterns import Patterns
 from disttui.runner.sync.transfer import TreeParcel, _Sender
+from tests.files import new_file, new_folder
 from tests.light import light_python
 from tests.unit.history_kit import command
 from tests.unit.test_sync_collect import Folder, folder, omissions
@@ -97,8 +98,7 @@ def test_a_tracked_folder_replaced_by_a_file_is_that_file(folder: Folder) -> Non
 
 
 def test_a_submodule_that_is_not_checked_out_is_empty(folder: Folder, tmp_path: Path) -> None:
-    inner = tmp_path / "inner"
-    inner.mkdir()
+    inner = new_folder(tmp_path / "inner")
     (inner / "x.py").touch()
     commit(inner)
     folder.write("train.py")
@@ -148,8 +148,7 @@ def test_a_git_that_is_ten_years_old_answers(folder: Folder, tmp_path: Path, mon
     refusing = (
         f'#!/bin/sh\ncase $1 in --*) echo "Unknown option: $1" >&2; exit 129;; esac\nexec {shutil.which("git")} "$@"\n'
     )
-    (tmp_path / "bin/git").write_text(refusing)
-    (tmp_path / "bin/git").chmod(0o755)
+    new_file(tmp_path / "bin/git", refusing, 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     assert folder.names() == ["train.py"] and module.git_state(folder.path).commit
 
@@ -163,8 +162,7 @@ def test_the_error_of_git_is_found_behind_its_warnings(
     folder.git("init", "-q")
     (tmp_path / "bin").mkdir()
     warns = "warning: unable to access '/root/.config/git/attributes': Permission denied"
-    (tmp_path / "bin/git").write_text(f'#!/bin/sh\necho "{warns}" >&2; echo "{said}" >&2; exit 128\n')
-    (tmp_path / "bin/git").chmod(0o755)
+    new_file(tmp_path / "bin/git", f'#!/bin/sh\necho "{warns}" >&2; echo "{said}" >&2; exit 128\n', 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     with pytest.raises(InputError) as caught:
         folder.collect()
@@ -389,8 +387,7 @@ def test_a_pattern_may_start_with_the_folder_itself() -> None:
 def test_a_repository_may_span_several_disks(folder: Folder) -> None:
     folder.write(".gitignore", "*.log\n")
     commit(folder.path)
-    disk = folder.path / "disk"
-    disk.mkdir()
+    disk = new_folder(folder.path / "disk")
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)
     try:
         for name in ("disk/train.py", "disk/a.log"):
@@ -453,8 +450,7 @@ def test_a_record_of_code_that_was_cut_is_not_run_again(project: Path) -> None:
 
 
 def test_a_copy_has_all_names_that_were_recorded(project: Path, tmp_path: Path) -> None:
-    deep = project / "/".join(["d"] * 40)
-    deep.mkdir(parents=True)
+    deep = new_folder(project / "/".join(["d"] * 40))
     (deep / "x.py").touch()
     for name in (b"two\nlines", b"\xff\xfe"):
         (project / os.fsdecode(name)).touch()
@@ -516,8 +512,7 @@ def test_what_a_killed_host_left_of_a_copy_is_removed(host: Host) -> None:
 
 
 def test_forget_removes_no_other_folder_that_the_spec_names(host: Host) -> None:
-    other = host.home / "Documents"
-    other.mkdir()
+    other = new_folder(host.home / "Documents")
     node = host.home / "runs/a-1/0"
     node.mkdir(0o700, parents=True)
     (node.parent).chmod(0o700)
@@ -553,8 +548,7 @@ def test_full_disk_during_a_copy_leaves_no_cut_copy_of_a_run(host: Host) -> None
 
 
 def test_a_path_that_is_too_long_for_a_host_is_named_as_text(host: Host) -> None:
-    deep = host.folder / "/".join(["d" * 250] * 14)
-    deep.mkdir(parents=True)
+    deep = new_folder(host.folder / "/".join(["d" * 250] * 14))
     (deep / "x.py").touch()
     with pytest.raises(HostError, match="too long") as caught:
         host.send("a-1", to=f"{host.home}/{'e' * 250}/{'e' * 250}/{'e' * 250}/a-1")

@@ -23,6 +23,7 @@ from disttui.runner.sync import transfer
 from disttui.runner.sync.collect import MOST, Wanted, collect
 from disttui.runner.sync.transfer import TreeParcel, send
 from disttui.runner.transport.local import LocalConnection
+from tests.files import new_file, new_folder
 from tests.kept import has_been_reached
 
 RUN_DIR = "~/runs"
@@ -61,8 +62,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    home = tmp_path / "home"
-    home.mkdir()
+    home = new_folder(tmp_path / "home")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     has_been_reached(home)
@@ -102,12 +102,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_run_gets_a_copy_with_modes_and_links(host: Host) -> None:
     (host.folder / "lib").mkdir()
-    (host.folder / "lib/run.sh").write_text("true\n")
-    (host.folder / "lib/run.sh").chmod(0o755)
+    new_file(host.folder / "lib/run.sh", "true\n", 0o755)
     (host.folder / "lib/link").symlink_to("run.sh")
     (host.folder / "empty").write_text("")
-    strange = host.folder / os.fsdecode(b"new\nline\xff")
-    strange.write_bytes(b"1")
+    strange = new_file(host.folder / os.fsdecode(b"new\nline\xff"), b"1")
     to = host.send("a-1")
     assert (to / strange.name).read_bytes() == b"1" and (to / "empty").read_bytes() == b""
     assert (to / "lib/run.sh").stat().st_mode & 0o100 and (to / "lib/link").readlink() == Path("run.sh")
@@ -208,8 +206,7 @@ def test_a_damaged_object_is_sent_again(host: Host, sent: list[transfer._Sent]) 
 def test_planted_links_and_files_are_not_used(host: Host, tmp_path: Path) -> None:
     (host.folder / "a.py").write_bytes(b"good")
     host.send("a-1")
-    other = tmp_path / "evil"
-    other.write_bytes(b"evil")
+    other = new_file(tmp_path / "evil", b"evil")
     host.object(b"good").unlink()
     host.object(b"good").symlink_to(other)
     assert (host.send("a-2") / "a.py").read_bytes() == b"good"
@@ -231,9 +228,7 @@ def test_an_object_of_another_user_is_not_used(host: Host) -> None:
 
 def test_a_folder_that_others_can_write_is_refused(host: Host, tmp_path: Path) -> None:
     (host.folder / "a.py").write_bytes(b"1")
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o777)
+    shared = new_folder(tmp_path / "shared", 0o777)
     with pytest.raises(HostError, match="would not be safe from other users"):
         host.send("a-1", to=f"{shared}/a-1")
 
