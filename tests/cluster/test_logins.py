@@ -15,7 +15,7 @@ import pytest
 
 from tests.cluster.host import ClusterHost
 from tests.cluster.typed import User, typed, wait_gone
-from tests.command import ran
+from tests.command import ran, running
 from tests.files import new_file, new_folder
 from tests.unit.sshd import free_port, wait_for
 
@@ -234,8 +234,7 @@ def test_open_master_is_used_and_left_open(user: Callable[..., User], jump: bool
     if jump:
         me.cluster.ssh_config.write_text(f"Host node2\n  ProxyJump node1\n{me.cluster.ssh_config.read_text()}")
     me.cluster.ssh_config.write_text(f"Host node1\n  ControlPath {place}\n{me.cluster.ssh_config.read_text()}")
-    master = subprocess.Popen([*me.cluster.ssh("node1")[:3], "-M", "-N", "node1"], stdin=subprocess.DEVNULL)
-    try:
+    with running([*me.cluster.ssh("node1")[:3], "-M", "-N", "node1"], stdin=subprocess.DEVNULL) as master:
         wait_for(place.exists)
         target = "node2" if jump else "node1"
         if not jump:
@@ -244,9 +243,6 @@ def test_open_master_is_used_and_left_open(user: Callable[..., User], jump: bool
         assert target in typed(me, "top", "--once", target)
         assert master.poll() is None
         assert subprocess.run(me.cluster.ssh("node1", "true"), check=False).returncode == 0
-    finally:
-        master.kill()
-        master.wait()
     if not jump:
         failed = typed(me, "probe", target, code=3)
         assert "login as root@" in failed

@@ -9,6 +9,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -110,9 +111,8 @@ def test_secrets_are_only_in_the_environment_of_their_ranks(cluster: Callable[..
     new_file(home / ".token", FROM_FILE + "\n", 0o600)
     store = new_file(tmp_path / "store", FROM_COMMAND)
     (home / ".config/disttui/config.yaml").write_text(f"secret_commands: [cat {store}]\n")
-    me = User(cluster(2), home, light=True)
-    env = {"KEY_A": FROM_ENV, "WORD": PRINTED}
-    try:
+    with closing(User(cluster(2), home, light=True)) as me:
+        env = {"KEY_A": FROM_ENV, "WORD": PRINTED}
         script = me.script(_TRAIN)
         hosts = [{"host": "node1", "env": {"B": "${file:~/.token}", "C": f"${{cmd:cat {store}}}"}}, "node2"]
         job = {"script": str(script), "env": {"A": "Bearer ${env:KEY_A}", "D": "${env:WORD}"}}
@@ -153,5 +153,3 @@ def test_secrets_are_only_in_the_environment_of_their_ranks(cluster: Callable[..
         for value in (*QUIET, PRINTED, json.dumps(PRINTED)[1:-1], 'ranks\\" 4'):
             assert value not in printed
         assert _holds(_files(home / "out"), (*QUIET, PRINTED)) == []
-    finally:
-        me.close()

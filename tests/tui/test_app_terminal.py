@@ -15,7 +15,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -87,11 +87,8 @@ class Terminal:
 def terminal(command: Sequence[str], folder: Path, **more: str) -> Iterator[Terminal]:
     """Start a command in a terminal of a user who has what is in `folder`."""
     more = {"COLORTERM": "truecolor", "LANG": "C.UTF-8", "DISTTUI_LEASES": str(folder / "leases"), **more}
-    made = Terminal(command, kit.environ(folder, **more))
-    try:
+    with closing(Terminal(command, kit.environ(folder, **more))) as made:
         yield made
-    finally:
-        made.close()
 
 
 def _restored(shown: Terminal) -> None:

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.command import ran
@@ -100,8 +100,5 @@ def tmux(
     folder: Path, command: Sequence[str], environ: Mapping[str, str], size: tuple[int, int] = (80, 24)
 ) -> Iterator[Tmux]:
     """A terminal with a command in it, until the end of the block."""
-    opened = Tmux(folder / f"tmux-{time.monotonic_ns()}", command, environ, size)
-    try:
+    with closing(Tmux(folder / f"tmux-{time.monotonic_ns()}", command, environ, size)) as opened:
         yield opened
-    finally:
-        opened.close()

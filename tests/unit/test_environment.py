@@ -26,7 +26,7 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.profile.load import load
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.transport.local import LocalConnection
-from tests.command import ran
+from tests.command import ran, running
 from tests.files import new_file, new_folder
 from tests.kept import has_been_reached
 
@@ -258,12 +258,8 @@ def test_old_ones_are_removed_but_none_in_use(host: Host, gate: Path) -> None:
     run = new_folder(host.home / "run/0")
     (run / "spec.json").write_text(json.dumps({"python": made[1]}))
     words = [sys.executable, "-c", "import time; time.sleep(600)", "warden", str(run)]
-    living = subprocess.Popen(words)
-    try:
+    with running(words):
         host.build({"requirements.txt": "aaa\n"})
-    finally:
-        living.kill()
-        living.wait()
     assert [Path(one).exists() for one in made] == [False, True, False]
 
 

@@ -7,6 +7,7 @@ import shutil
 import struct
 import sys
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +177,8 @@ def _kept(home: Path) -> Path:
 
 
 def _visit() -> dict[str, Any]:
-    link = Link(LocalConnection("local"), "local", sys.executable)
-    try:
+    with closing(Link(LocalConnection("local"), "local", sys.executable)) as link:
         return dict(link.request("probe"))
-    finally:
-        link.close()
 
 
 def _break(path: Path, how: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from disttui.runner.node import disk
 from disttui.runner.node.probe import report
 from disttui.runner.node.telemetry.sampler import Sampler
 from disttui.runner.node.telemetry.sampling import Alarms
+from tests.files import tmpfs
 from tests.unit.runs_kit import Make, making
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -43,14 +43,8 @@ with open(folder + "/checkpoint", "wb", buffering=0) as file:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of 4 MiB and 100 inodes, where the runs are."""
-    folder = tmp_path / "runs0"
-    folder.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=4m,nr_inodes=100,mode=0700", "tmpfs"]
-    done = subprocess.run(["mount", *options, str(folder)], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("needs the right to mount")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with tmpfs(tmp_path / "runs0", "size=4m,nr_inodes=100,mode=0700") as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,8 @@ TABLE = DATA / "metrics.csv"
 
 
 def samples(path: Path) -> list[Sample]:
-    file = ScalarFile(str(path), str(path))
-    try:
+    with closing(ScalarFile(str(path), str(path))) as file:
         return file.read(1 << 20)
-    finally:
-        file.close()
 
 
 def varint(number: int) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +16,7 @@ from disttui.runner.node import procs
 from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import runs
 from tests.command import ran
+from tests.files import tmpfs
 from tests.unit.runs_kit import SLEEP, Make
 from tests.unit.waiting import wait_for
 
@@ -231,22 +231,15 @@ def test_warden_and_supervisor_are_small(cluster: Make) -> None:
 
 @pytest.mark.root
 def test_full_disk_does_not_end_the_run(cluster: Make, tmp_path: Path) -> None:
-
-    disk = tmp_path / "runs0"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)], check=False).returncode:
-        pytest.skip("no mounts here")
-    try:
+    with tmpfs(tmp_path / "runs0", "size=512k") as small:
         run = cluster(SLEEP).start().wait_ranks()
-        with pytest.raises(OSError, match="No space"), (disk / "fill").open("wb", buffering=0) as file:
+        with pytest.raises(OSError, match="No space"), (small / "fill").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
         assert run.stop()["stopped"] is True
         assert run.exit(0)["state"] == "stopped"
         assert run.living() == {}
         run.clean_up()
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_a_warden_holds_little_in_memory_while_its_run_lasts() -> None:

@@ -24,7 +24,7 @@ from disttui.runner.sync import collect as module
 from disttui.runner.sync.collect import Wanted
 from disttui.runner.sync.patterns import Patterns
 from disttui.runner.sync.transfer import TreeParcel, _Sender
-from tests.files import new_file, new_folder
+from tests.files import new_file, new_folder, tmpfs
 from tests.light import light_python
 from tests.unit.history_kit import command
 from tests.unit.test_sync_collect import Folder, folder, omissions
@@ -387,28 +387,20 @@ def test_a_pattern_may_start_with_the_folder_itself() -> None:
 def test_a_repository_may_span_several_disks(folder: Folder) -> None:
     folder.write(".gitignore", "*.log\n")
     commit(folder.path)
-    disk = new_folder(folder.path / "disk")
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)
-    try:
+    with tmpfs(folder.path / "disk") as other:
         for name in ("disk/train.py", "disk/a.log"):
             folder.write(name)
-        found = module.collect(Wanted(disk), folder.store, folder.cache)
-        assert [one.path for one in found.entries] == [b"train.py"] and module.git_state(disk).commit
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        found = module.collect(Wanted(other), folder.store, folder.cache)
+        assert [one.path for one in found.entries] == [b"train.py"] and module.git_state(other).commit
 
 
 @pytest.mark.root
 def test_a_full_disk_of_the_store_is_not_blamed_on_the_folder(folder: Folder) -> None:
-    store = Path(folder.store.folder)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(store)], check=True)
-    try:
+    with tmpfs(Path(folder.store.folder), "size=1m,mode=0700") as store:
         folder.write("big.bin", os.urandom(2 << 20))
         with pytest.raises(InputError, match="No space left") as caught:
             module.collect(Wanted(folder.path), Store(str(store)), folder.cache)
         assert caught.value.place == str(store)
-    finally:
-        subprocess.run(["umount", str(store)], check=True)
 
 
 # What the viewer keeps.
@@ -537,14 +529,10 @@ def test_a_name_that_a_disk_takes_for_that_of_a_link_is_refused(tmp_path: Path) 
 def test_full_disk_during_a_copy_leaves_no_cut_copy_of_a_run(host: Host) -> None:
     for name in ("a.bin", "b.bin"):
         (host.folder / name).write_bytes(os.urandom(600_000))
-    (host.home / "runs").mkdir(0o700)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(host.home / "runs")], check=True)
-    try:
+    with tmpfs(host.home / "runs", "size=1m,mode=0700") as runs:
         with pytest.raises(HostError, match="No space left"):
             host.send("a-1")
-        assert list((host.home / "runs").glob("*/*")) == []
-    finally:
-        subprocess.run(["umount", str(host.home / "runs")], check=True)
+        assert list(runs.glob("*/*")) == []
 
 
 def test_a_path_that_is_too_long_for_a_host_is_named_as_text(host: Host) -> None:

@@ -23,7 +23,7 @@ from disttui.runner.sync import transfer
 from disttui.runner.sync.collect import MOST, Wanted, collect
 from disttui.runner.sync.transfer import TreeParcel, send
 from disttui.runner.transport.local import LocalConnection
-from tests.files import new_file, new_folder
+from tests.files import new_file, new_folder, tmpfs
 from tests.kept import has_been_reached
 
 RUN_DIR = "~/runs"
@@ -237,48 +237,33 @@ def test_a_folder_that_others_can_write_is_refused(host: Host, tmp_path: Path) -
 def test_a_full_disk_is_an_error_and_the_next_attempt_continues(host: Host) -> None:
     content = os.urandom(6 << 20)
     (host.folder / "data.bin").write_bytes(content)
-    host.objects.mkdir(parents=True, mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(host.objects)]
-    subprocess.run(mount, check=True)
-    try:
+    with tmpfs(host.objects, "size=4m,mode=0700"):
         with pytest.raises(HostError, match=r"6\.3 MB .* the disk has 4\.\d MB free") as caught:
             host.send("a-1")
         assert "free space" in caught.value.cure
         subprocess.run(["mount", "-o", "remount,size=64m", str(host.objects)], check=True)
         assert (host.send("a-2") / "data.bin").read_bytes() == content
-    finally:
-        subprocess.run(["umount", str(host.objects)], check=True)
 
 
 @pytest.mark.root
 def test_disk_without_inodes_is_named_and_the_retry_continues(host: Host) -> None:
     for number in range(40):
         (host.folder / f"{number}.py").write_text(str(number))
-    host.objects.mkdir(parents=True, mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=24,mode=0700", "tmpfs", str(host.objects)]
-    subprocess.run(mount, check=True)
-    try:
+    with tmpfs(host.objects, "size=4m,nr_inodes=24,mode=0700"):
         with pytest.raises(HostError, match="has no free inodes"):
             host.send("a-1")
         subprocess.run(["mount", "-o", "remount,nr_inodes=4000", str(host.objects)], check=True)
         assert len(list(host.send("a-2").iterdir())) == 40
-    finally:
-        subprocess.run(["umount", str(host.objects)], check=True)
 
 
 @pytest.mark.root
 def test_a_disk_of_runs_without_inodes_is_named(host: Host) -> None:
     for number in range(40):
         (host.folder / f"{number}.py").write_text(str(number))
-    runs = host.home / "runs"
-    runs.mkdir(0o700)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=24,mode=0700", "tmpfs", str(runs)], check=True)
-    try:
+    with tmpfs(host.home / "runs", "size=4m,nr_inodes=24,mode=0700") as runs:
         with pytest.raises(HostError, match=r"No space left on device \(the disk of .* has no free inodes \(24"):
             host.send("a-1")
         assert list(runs.glob("*/*")) == [], "no part of a copy is left"
-    finally:
-        subprocess.run(["umount", str(runs)], check=True)
 
 
 def test_hosts_with_one_home_get_each_object_once(host: Host, sent: list[transfer._Sent]) -> None:
