@@ -218,13 +218,14 @@ def shows(app: DisttuiApp, words: str) -> bool:
     return is_drawn(app) and words in screen_text(app)
 
 
-async def asked(pilot: Pilot[None]) -> None:
-    """Wait until a question is up, and takes answers."""
+async def asked(pilot: Pilot[None], *keys: str) -> None:
+    """Press keys, and wait until a question is up, and takes answers."""
 
     def up() -> bool:
         screen = pilot.app.screen
         return isinstance(screen, Question) and screen.ready and is_drawn(pilot.app)
 
+    await pilot.press(*keys)
     await until(pilot, up)
 
 

@@ -65,8 +65,7 @@ async def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: 
         app = DisttuiApp(environment, first=First("run", (first.run,)))
         async with app.run_test(size=(120, 35), notifications=True) as pilot:
             await _ended(app, pilot, first.run[:8])
-            await pilot.press("r")
-            await asked(pilot)
+            await asked(pilot, "r")
             assert "Checks 1 host first: local" in screen_text(app)
             await pilot.press("enter")
             await until(pilot, lambda: len(known_runs(environment)[0]) == 2, 120)

@@ -159,8 +159,7 @@ async def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
     """A host that no name server knows: the app stays, and tells what ssh would."""
     kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100)
     async with kit.home(tmp_path) as (app, pilot):
-        await press(pilot, "x", then=lambda: app.screen.is_modal)
-        await kit.asked(pilot)
+        await kit.asked(pilot, "x")
         await press(pilot, "y", shows="was not stopped")
         assert "no-such-host.invalid" in screen_text(app)
 
@@ -437,8 +436,7 @@ async def test_a_rerun_uses_the_recorded_profile(tmp_path: Path) -> None:
     opened: list[Any] = []
     async with kit.home(tmp_path) as (app, pilot):
         app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
-        await pilot.press("r")
-        await kit.asked(pilot)
+        await kit.asked(pilot, "r")
         assert "Rerun pair-91bd" in screen_text(app)
         await press(pilot, "enter", then=lambda: opened)
     assert (opened[0].profile.launch.grace, opened[0].resume_from) == (7, None)
@@ -475,8 +473,7 @@ async def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) 
 
 async def test_a_question_taller_than_the_terminal_scrolls_by_keys(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(40, 12)) as (app, pilot):
-        await pilot.press("j", "j", "space", "space", "space", "D")
-        await kit.asked(pilot)
+        await kit.asked(pilot, "j", "j", "space", "space", "space", "D")
         assert "cannot be undone." not in screen_text(app)
         await press(pilot, *["down"] * 8, shows="cannot be undone.")
         await press(pilot, "n", then=lambda: not app.screen.is_modal)

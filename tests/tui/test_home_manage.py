@@ -90,8 +90,7 @@ async def test_deleting_marked_runs_says_what_goes_where_and_asks(tmp_path: Path
         for run in ("played-0001", "played-0002", "played-0003"):
             table.select(run)
             await pilot.press("space")
-        await pilot.press("D")
-        await kit.asked(pilot)
+        await kit.asked(pilot, "D")
         text = screen_text(app)
         for words in (
             "Delete 3 runs?",
@@ -112,8 +111,7 @@ async def test_clean_up_shows_what_is_old_before_it_is_deleted(tmp_path: Path) -
         (folder / "0" / "exit.json").write_text(json.dumps({"t": end, "state": "finished", "code": 0}))
     async with kit.home(tmp_path) as (app, pilot):
         await press(pilot, "C", shows="more than 30 days ago")
-        await pilot.press("enter")
-        await kit.asked(pilot)
+        await kit.asked(pilot, "enter")
         assert "Delete 1 run?" in screen_text(app) and "played-0001" in screen_text(app)
         await press(pilot, "y", then=lambda: not old.exists())
     assert new.exists()

@@ -123,8 +123,7 @@ async def test_enter_alone_starts_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     async with wizard(tmp_path, profile=profile) as (pilot, opened):
         await until(pilot, lambda: "✓ enter starts 8 processes on 1 host" in screen_text(pilot.app))
         for _ in range(3):
-            await pilot.press("enter")
-            await kit.asked(pilot)
+            await kit.asked(pilot, "enter")
             assert "Start 8 processes on 1 host?" in screen_text(pilot.app)
             assert "gpu1 8 = 8 processes" in screen_text(pilot.app)
             await press(pilot, "enter", then=lambda: pilot.app.screen is opened)

@@ -48,8 +48,7 @@ async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("disttui.tui.wizard.screen.measure", measure)
     async with walked(tmp_path, {"desk": facts("cpu_desk")}, 5, (120, 40)) as (pilot, opened):
         await until(pilot, lambda: "enter starts" in screen_text(pilot.app))
-        await pilot.press("m")
-        await asked(pilot)
+        await asked(pilot, "m")
         await press(pilot, "y", shows="measuring")
         ends = opened.disttui.at_end
     assert not stopped.is_set()

@@ -54,8 +54,7 @@ async def test_from_the_dashboard_unless_it_is_read_only(tmp_path: Path) -> None
             assert "2 ranks on 1 host get SIGTERM and time to save a checkpoint" in seen
             await press(pilot, "escape", then=lambda: not app.screen.is_modal)
             assert set(run.pids()) == alive, "the safe answer changes nothing"
-            await pilot.press("s")
-            await asked(pilot)
+            await asked(pilot, "s")
             await press(pilot, "tab", "enter", shows="press s again to kill now")
             assert run.pids()
             await press(pilot, "s", shows=f"Kill {short(run.run)} now?")

@@ -130,8 +130,7 @@ async def test_what_cannot_be_read_keeps_one_at_the_job(tmp_path: Path) -> None:
 async def test_leaving_with_something_unsaved_is_asked(tmp_path: Path) -> None:
     async with walked(tmp_path, CPUS, 1) as (pilot, _):
         for answer in ("n", "y"):
-            await pilot.press("escape")
-            await asked(pilot)
+            await asked(pilot, "escape")
             await press(pilot, answer, then=lambda: not pilot.app.screen.is_modal)
             assert isinstance(pilot.app.screen, HomeScreen) == (answer == "y")
 

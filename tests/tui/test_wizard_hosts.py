@@ -247,8 +247,7 @@ async def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, m
         await pilot.press("q")
         for key, leaves in (("q", False), ("enter", False), ("n", False), ("y", True)):
             await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
-            await pilot.press("q")
-            await asked(pilot)
+            await asked(pilot, "q")
             (run,), _ = known_runs(environ(tmp_path))
             assert f"Quit and stop {short(run.run)}?" in screen_text(pilot.app)
             await pilot.press(key)

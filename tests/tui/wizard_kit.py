@@ -141,8 +141,7 @@ async def walked(
 async def start(pilot: Pilot[None], opened: WizardScreen) -> None:
     """Press enter at the last step, and confirm."""
     await until(pilot, lambda: opened.check_action("launch", ()))
-    await pilot.press("enter")
-    await asked(pilot)
+    await asked(pilot, "enter")
     await pilot.press("y")
 
 
