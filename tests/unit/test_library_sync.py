@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -86,16 +87,13 @@ def test_of_two_syncs_of_one_clone_one_fetches_after_the_other(
         fetch(repository)
         inside[0] -= 1
 
-    def synced() -> None:
+    def synced(user: User) -> None:
         both.wait(60)
-        users[0].sync()
+        user.sync()
 
     monkeypatch.setattr(Repository, "fetch", fetched)
-    threads = [threading.Thread(target=synced) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(synced, (users[0], users[0])))
     assert most == [1, 1]
 
 

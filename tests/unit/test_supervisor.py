@@ -6,9 +6,8 @@ import json
 import os
 import shutil
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -67,12 +66,8 @@ def test_start_twice_is_once_and_another_spec_is_refused(cluster: Make) -> None:
 
 def test_double_start_at_once_makes_one_supervisor(cluster: Make) -> None:
     run = cluster(SLEEP)
-    answers: list[Any] = []
-    threads = [threading.Thread(target=lambda: answers.append(run.ask())) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(run.ask, [0] * 5))
     assert sorted(answer["already"] for answer in answers) == [False, True, True, True, True]
     assert len({answer["pid"] for answer in answers}) == 1
     assert len(run.events(0, "supervisor")) == 1

@@ -6,9 +6,8 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -277,20 +276,9 @@ def test_hosts_with_one_home_get_each_object_once(host: Host, sent: list[transfe
 def test_viewers_at_the_same_time_disturb_none(host: Host) -> None:
     content = os.urandom(3 << 20)
     (host.folder / "data.bin").write_bytes(content)
-    errors: list[BaseException] = []
-
-    def one(run: str) -> None:
-        try:
-            assert (host.send(run) / "data.bin").read_bytes() == content
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=one, args=(f"a-{number}",)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(4) as pool:
+        copies = list(pool.map(host.send, ("a-0", "a-1", "a-2", "a-3")))
+    assert [(copy / "data.bin").read_bytes() == content for copy in copies] == [True] * 4
 
 
 @pytest.mark.parametrize("data", [b"junk", b"x" * 100_000], ids=["short", "long"])
