@@ -52,8 +52,7 @@ class Live:
         self.home = home
         self.environ = environ(home, LANG="C.UTF-8")
         self.enough = home / "enough"
-        home.mkdir(exist_ok=True)
-        (home / "job.py").write_text(_JOB)
+        new_file(home / "job.py", _JOB)
         job = {"script": str(home / "job.py"), "args": [str(self.enough), str(early), says]}
         python = light_python(home / "light")
         profile = {"disttui": 1, "name": "live", "hosts": ["local"], "num_processes": 2, "python": python}

@@ -26,6 +26,7 @@ from disttui.runner.node.serve import listing
 from disttui.runner.runs.registry import KnownHost, KnownRun, find_run, known_runs, load_run, mirror_of, profile_of
 from disttui.runner.runs.replay import replay
 from tests.command import ran
+from tests.files import new_file
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile
 from tests.unit.runs_kit import Cluster
 
@@ -254,8 +255,7 @@ def test_a_folder_that_may_not_be_read_names_its_owner() -> None:
     with tempfile.TemporaryDirectory() as base:
         Path(base).chmod(0o755)
         run = Path(base) / "hers-1"
-        (run / "0").mkdir(parents=True)
-        (run / "0" / "spec.json").write_text("{}")
+        new_file(run / "0" / "spec.json", "{}")
         run.chmod(0o700)
         pid = os.fork()
         if pid == 0:
@@ -309,8 +309,7 @@ def test_an_unreadable_run_folder_hides_no_others() -> None:
     with tempfile.TemporaryDirectory() as base:
         for name, mode in (("good", 0o755), ("bad", 0o700)):
             folder = Path(base, "disttui/runs", name)
-            folder.mkdir(parents=True)
-            (folder / "run.json").write_text("{}")
+            new_file(folder / "run.json", "{}")
             folder.chmod(mode)
         Path(base).chmod(0o755)
         code = "import os, sys; from disttui.runner.runs.registry import run_names; os.setuid(65534); "

@@ -160,8 +160,7 @@ def test_size_of_a_run_is_what_du_says(tmp_path: Path) -> None:
     """Two hosts share a disk, the checkpoints lie beside their folders, and one has a second name."""
     run = tmp_path / "two-0001"
     for place in ("0/attempt-1", "1/attempt-1", "checkpoints/step-1"):
-        (run / place).mkdir(parents=True)
-        (run / place / "file").write_bytes(b"x" * 300_000)
+        new_file(run / place / "file", b"x" * 300_000)
     os.link(run / "checkpoints/step-1/file", run / "checkpoints/last")
     for node in "01":
         (run / node / "spec.json").write_text("{}")

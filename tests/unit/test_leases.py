@@ -175,8 +175,7 @@ def test_who_waits_sees_how_far_the_run_is(place: Path) -> None:
 def test_progress_is_noted_without_walking_the_run_folder(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "attempt-2").mkdir()
-    (tmp_path / "attempt-2" / "rank-0.metrics.jsonl").write_text('{"t": 1.0, "step": 41, "steps": 100}\n')
+    new_file(tmp_path / "attempt-2" / "rank-0.metrics.jsonl", '{"t": 1.0, "step": 41, "steps": 100}\n')
     at_work: Any = Supervisor.__new__(Supervisor)
     at_work._lease = held = leases.take(leases.new_text("llama-1", 0, [0], "a@b"))
     at_work._host = SimpleNamespace(path=lambda name: str(tmp_path / name))

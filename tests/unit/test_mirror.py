@@ -87,8 +87,7 @@ def test_mirror_follows_growth_and_ends_with_exit_json(run: Path, tmp_path: Path
             written += piece
             if round_ == 20:
                 (run / "events.jsonl").write_text('{"e": "supervisor"}\n')
-        (run / "attempt-2").mkdir()
-        (run / "attempt-2" / "rank-0.log").write_bytes(b"second attempt\n")
+        new_file(run / "attempt-2" / "rank-0.log", b"second attempt\n")
         (run / "exit.json").write_text("{}")
         eventually(lambda: {"ended": True} in events)
     store.close()
@@ -108,8 +107,7 @@ def test_attempt_begun_at_the_end_is_sent_before_exit_json(
         """Between the look for attempts and the look for files of the run."""
         found = list(scan(path))
         if path == str(run) and not (run / "exit.json").exists():
-            (run / "attempt-2").mkdir()
-            (run / "attempt-2" / "rank-0.log").write_bytes(b"second attempt\n")
+            new_file(run / "attempt-2" / "rank-0.log", b"second attempt\n")
             (run / "exit.json").write_text("{}")
         return found
 
@@ -312,8 +310,7 @@ def test_oddly_named_files_do_not_break_the_mirror(tmp_path: Path) -> None:
     (tmp_path / "attempt-1").mkdir()
     for name in ("\x1b[2J.log", os.fsdecode(b"\xff.jsonl"), "a\nb.json", ".hidden.log", "x" * 200 + ".log"):
         (tmp_path / "attempt-1" / name).write_text("x")
-    (tmp_path / "attempt-\x1b").mkdir()
-    (tmp_path / "attempt-\x1b" / "rank-0.log").write_text("x")
+    new_file(tmp_path / "attempt-\x1b" / "rank-0.log", "x")
     (tmp_path / "attempt-1" / "rank-0.log").write_text("x")
     (tmp_path / "exit.json").write_text("{}")
     seen: list[dict[str, Any]] = []

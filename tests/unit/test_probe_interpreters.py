@@ -34,8 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _add_torch(site: Path, version: str = "2.13.0+cu126", cuda: str | None = "12.6", nccl: str = "2.21.5") -> None:
-    (site / "torch").mkdir(parents=True)
-    (site / "torch" / "__init__.py").write_text(_POISON)
+    new_file(site / "torch" / "__init__.py", _POISON)
     shown = None if cuda is None else repr(cuda)
     (site / "torch" / "version.py").write_text(
         f"from typing import Optional\n__all__ = ['__version__', 'cuda']\n__version__ = '{version}'\n"
@@ -258,15 +257,13 @@ def test_the_real_interpreter_agrees_with_its_files() -> None:
 def test_a_torch_built_from_source_names_what_it_is_built_for(
     tmp_path: Path, version: str, line: str, shown: str
 ) -> None:
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '{version}'\ncuda: Optional[str] = None\n{line}\n")
+    new_file(tmp_path / "torch" / "version.py", f"__version__ = '{version}'\ncuda: Optional[str] = None\n{line}\n")
     found = torch_in([str(tmp_path)])
     assert found and found.version == shown
 
 
 def test_hostile_version_file(tmp_path: Path) -> None:
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "version.py").write_bytes(b"\xff\xfe\0__version__ = " + b"(" * 1000)
+    new_file(tmp_path / "torch" / "version.py", b"\xff\xfe\0__version__ = " + b"(" * 1000)
     assert torch_in([str(tmp_path)]) is None
 
 

@@ -61,8 +61,7 @@ Host included
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more" / "b.conf").write_text(INCLUDED.format(name="second"))
+    new_file(tmp_path / "more" / "b.conf", INCLUDED.format(name="second"))
     (tmp_path / "more" / "a.conf").write_text(INCLUDED.format(name="first"))
     (tmp_path / "config").write_text(CONFIG.format(folder=tmp_path))
     return str(tmp_path / "config")

@@ -48,8 +48,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with a team library in it."""
     for name in ("work", "team", "config"):
         (tmp_path / name).mkdir()
-    (tmp_path / "disttui").mkdir()
-    (tmp_path / "disttui" / "config.yaml").write_text(f"libraries: [own, {{name: team, folder: {tmp_path}/team}}]\n")
+    new_file(tmp_path / "disttui" / "config.yaml", f"libraries: [own, {{name: team, folder: {tmp_path}/team}}]\n")
     for kind in ("CONFIG", "DATA", "STATE", "CACHE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path))
     share(tmp_path, TEAM)
