@@ -20,8 +20,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,6 +42,25 @@ def disttui(
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(words, code, out.read(), err.read())
+
+
+def ran(
+    words: Sequence[str | Path] | str, *, check: bool = False, timeout: float = PATIENCE, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """What any other program prints, and how it ends; it has nothing to read but `input`."""
+    if "input" not in options:
+        options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run(words, capture_output=True, text=True, check=check, timeout=timeout, **options)
+
+
+@contextmanager
+def running(words: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """Any other program, which is killed at the end."""
+    with subprocess.Popen(words, **options) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 def _ask(request: bytes, out: int, err: int) -> int:

@@ -1,6 +1,6 @@
 """docs/profile.md from the schema: every key with the words of its own check, its default and its docstring.
 
-`python -m tests.profile_table` writes it anew; tests/unit/test_profile_table.py fails where it differs.
+`python -m tests.profile_table` writes it anew; tests/unit/test_pages.py fails where it differs.
 """
 
 from __future__ import annotations

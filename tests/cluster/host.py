@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.hub import Hub, lose
+from tests.files import new_file
 
 _INIT = Path(__file__).with_name("init.py")
 _UNSHARE = ("unshare", "-n", "-p", "-u", "-i", "-m", "--fork", "--kill-child")
@@ -43,12 +44,10 @@ class ClusterHost:
 
     def power_on(self) -> None:
         """Start the host's init. The host is up after `plugged_in` and `wait_up`."""
-        boot_id = self._folder / f"{self.name}.boot_id"
-        boot_id.write_text(f"{uuid.uuid4()}\n")
+        boot_id = new_file(self._folder / f"{self.name}.boot_id", f"{uuid.uuid4()}\n")
         binds = [*self._config["binds"], [str(boot_id), "/proc/sys/kernel/random/boot_id"]]
         config = {**self._config, "name": self.name, "home": str(self.home), "binds": binds}
-        path = self._folder / f"{self.name}.json"
-        path.write_text(json.dumps(config))
+        path = new_file(self._folder / f"{self.name}.json", json.dumps(config))
         with self.log.open("a") as log:
             self._init = subprocess.Popen(
                 [*_UNSHARE, sys.executable, "-ISE", str(_INIT), str(path)],

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.host import ClusterHost
+from tests.files import new_file
 
 _CPUS = 4
 _SLURM_CONF = """\
@@ -67,9 +68,7 @@ class Slurm:
         self._folder = cluster.folder / "slurm"
         for name in ("etc", "state", "log", *(f"spool/{node.name}" for node in self.nodes)):
             (self._folder / name).mkdir(parents=True)
-        key = self._folder / "munge.key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o600)
+        new_file(self._folder / "munge.key", os.urandom(128), 0o600)
         conf = _SLURM_CONF.format(login=self.login, folder=self._folder)
         for node in self.nodes:
             conf += f"NodeName={node.name} NodeAddr={node.address} CPUs={_CPUS} RealMemory=1000\n"

@@ -8,7 +8,6 @@ import io
 import json
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 
 from disttui.runner.ids import short
 from tests.cluster.typed import COMMAND, User, Viewer, elsewhere, typed, wait_gone
+from tests.command import ran
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.torch
@@ -195,10 +195,7 @@ def test_queue_order_holds_with_clocks_an_hour_apart(
     job, names = {"script": str(me.script(_TALK))}, ["node1", "node2"]
 
     def say(*words: str, **env: str) -> str:
-        done = subprocess.run(
-            [COMMAND, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
-            env=me.environment(**config, **env), timeout=120, check=False,
-        )  # fmt: skip
+        done = ran([COMMAND, *words], cwd=me.home, env=me.environment(**config, **env))
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
         return done.stdout
 

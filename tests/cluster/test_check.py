@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.typed import User, typed, wait_gone
+from tests.files import new_folder
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(240)
@@ -196,8 +197,7 @@ if "--measure" in sys.argv or any("train-" in word for word in sys.argv):
 )
 def test_a_processor_with_a_fault_is_named(user: Make, fault: str, name: str, code: int) -> None:
     me = user(3)
-    folder = me.cluster.shared / "shim"
-    folder.mkdir()
+    folder = new_folder(me.cluster.shared / "shim")
     (folder / "sitecustomize.py").write_text(_SHIM.format(fault=fault))
     hosts = ["node1", {"host": "node2", "env": {"PYTHONPATH": str(folder)}}, "node3"]
     for _ in range(3):  # on a busy machine its own noise may hide the slow host
@@ -246,8 +246,7 @@ def test_a_host_with_a_cpu_quota_is_named(user: Make) -> None:
 
 def test_a_host_that_falls_silent_is_named(user: Make) -> None:
     me = user(3)
-    folder = me.cluster.shared / "shim"
-    folder.mkdir()
+    folder = new_folder(me.cluster.shared / "shim")
     (folder / "sitecustomize.py").write_text(
         _SHIM.format(fault="import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")
     )

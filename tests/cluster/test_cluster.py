@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster, ClusterHost
+from tests.command import ran
 
 Make = Callable[..., Cluster]
 
@@ -44,9 +45,7 @@ def _wait(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 
 def _ssh(cluster: Cluster, host: ClusterHost | str, command: str) -> str:
-    done = subprocess.run(
-        cluster.ssh(host, command), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False
-    )
+    done = ran(cluster.ssh(host, command))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -221,9 +220,7 @@ with Cluster(2) as cluster:
 def test_nothing_is_left_after_a_crash(requires_cluster: None) -> None:
     """The hosts end with the process that made them, and the next cluster removes the rest."""
     root = Path(__file__).parents[2]
-    crashed = subprocess.run(
-        [sys.executable, "-c", _CRASH], cwd=root, capture_output=True, text=True, timeout=120, check=False
-    )
+    crashed = ran([sys.executable, "-c", _CRASH], cwd=root)
     assert crashed.returncode == -signal.SIGKILL, crashed.stderr
     folder, *pids = crashed.stdout.split()
     assert pids
@@ -263,14 +260,7 @@ def test_the_remote_command_in_every_login_shell(cluster: Make, shell: str) -> N
     host.run(f"mkdir -p $(dirname ~noisy/{file}); cat > ~noisy/{file} <<'EOF'\n{text}EOF", check=True)
     for login in ("quiet", "noisy"):
         loader = "import sys,os;print('\\nMARKER',os.environ['SHELL'],repr(sys.stdin.read()),sys.path[:1]==['']);\n"
-        done = subprocess.run(
-            one.ssh(f"{login}@{host.name}", COMMAND.format(python="python3")),
-            input=f"{loader}hello\n",
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = ran(one.ssh(f"{login}@{host.name}", COMMAND.format(python="python3")), input=f"{loader}hello\n")
         assert done.stdout.splitlines()[-1] == f"MARKER {path} 'hello\\n' False", (done.stdout, done.stderr)
         if login == "noisy" and shell != "dash":
             assert "NOISE" in done.stdout
@@ -285,9 +275,7 @@ def test_hosts_by_hand_are_there_until_ctrl_c(requires_cluster: None, number: in
     assert opened.stdout is not None
     with opened.stdout:
         config = next(line.partition("=")[2].strip() for line in opened.stdout if "DISTTUI_SSH_CONFIG=" in line)
-        done = subprocess.run(
-            ["ssh", "-F", config, "node1", "hostname"], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = ran(["ssh", "-F", config, "node1", "hostname"])
         assert done.stdout == "node1\n", done.stderr
         opened.send_signal(number)
         assert opened.wait(60) == 0

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cluster.test_sync import left, received, slow
 from tests.cluster.typed import User, typed
+from tests.files import new_file
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -92,9 +93,7 @@ def test_viewer_data_is_sent_once_and_then_only_changes(user: Callable[..., User
 def test_data_of_one_host_reaches_the_others_without_the_viewer(user: Callable[..., User]) -> None:
     me = user(3)
     content = os.urandom(8 << 20)
-    there = me.cluster[1].home / "data/tokens.bin"
-    there.parent.mkdir()
-    there.write_bytes(content)
+    there = new_file(me.cluster[1].home / "data/tokens.bin", content)
     data = [{"to": "~/data/tokens.bin", "from": f"{me.cluster[1].name}:~/data/tokens.bin"}]
     profile = me.profile({"script": str(me.script(_TRAIN))}, data=data)
     inode = there.stat().st_ino
@@ -143,8 +142,7 @@ def test_an_address_is_fetched_by_one_host_and_checked(user: Callable[..., User]
 
 def test_killed_viewer_leaves_old_data_and_received_parts(user: Callable[..., User]) -> None:
     me = user(2)
-    source = me.home / "tokens.bin"
-    source.write_bytes(old := os.urandom(1 << 20))
+    source = new_file(me.home / "tokens.bin", old := os.urandom(1 << 20))
     data = [{"to": "~/data/tokens.bin", "from": str(source)}]
     profile = me.profile({"script": str(me.script(_TRAIN))}, data=data)
     assert lines(me.run(profile).stdout) == expected(2, **{"tokens.bin": old})
@@ -165,11 +163,8 @@ def test_killed_viewer_leaves_old_data_and_received_parts(user: Callable[..., Us
 
 def test_foreign_files_are_kept_and_a_full_disk_is_reported(user: Callable[..., User]) -> None:
     me = user(2)
-    source = me.home / "tokens.bin"
-    source.write_bytes(os.urandom(3 << 20))
-    other = me.cluster[1].home / "data/tokens.bin"
-    other.parent.mkdir()
-    other.write_text("mine")
+    source = new_file(me.home / "tokens.bin", os.urandom(3 << 20))
+    other = new_file(me.cluster[1].home / "data/tokens.bin", "mine")
     data = [{"to": "~/data/tokens.bin", "from": str(source)}]
     profile = me.profile({"script": str(me.script(_TRAIN))}, data=data)
     failed = typed(me, "run", profile, code=3)

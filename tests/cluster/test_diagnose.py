@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.typed import Running, User
+from tests.command import ran
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.torch
@@ -176,7 +176,7 @@ def _lines(me: User, name: str) -> int:
 
 def _diagnose(me: User, *options: str) -> str:
     command = me.command("diagnose", *options, _mirror(me).name)
-    done = subprocess.run(command, env=me.environment(), capture_output=True, text=True, timeout=60, check=False)
+    done = ran(command, env=me.environment())
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster.by_hand import by_hand
 from tests.cluster.typed import User
+from tests.files import new_folder
 
 pytestmark = pytest.mark.torch
 
@@ -71,8 +72,7 @@ def _differs(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 def test_a_script_sees_what_it_sees_under_torchrun(user: Callable[..., User], kind: str) -> None:
     """argv, path, `__main__`, spawned DataLoader workers and environment, but for the named additions."""
     me = user(1)
-    package = me.cluster.shared / "pkg"
-    package.mkdir()
+    package = new_folder(me.cluster.shared / "pkg")
     (package / "__init__.py").touch()
     (package / "helper.py").write_text("WORD = 'from the helper'\n")
     imports = "import helper" if kind == "script" else "from . import helper"
@@ -99,8 +99,7 @@ def test_a_command_in_a_wrapper_after_an_activation(user: Callable[..., User]) -
     wrapper = me.script('#!/bin/sh\nFROM_WRAP="$1"; shift; export FROM_WRAP\nexec "$@"\n', "wrap it.sh")
     wrapper.chmod(0o755)
     shell = 'echo "$FROM_ACTIVATE, $BOTH, $FROM_WRAP, $RANK of $WORLD_SIZE, $1, $PWD"'
-    work = me.cluster[0].home / "work"
-    work.mkdir()
+    new_folder(me.cluster[0].home / "work")
     running = me.run(
         me.profile(
             {

@@ -9,6 +9,7 @@ import pytest
 from tests.cluster import Cluster
 from tests.cluster.by_hand import by_hand
 from tests.cluster.typed import wait_gone
+from tests.files import new_file
 
 pytestmark = pytest.mark.torch
 
@@ -37,8 +38,7 @@ dist.barrier()
 def test_unequal_hosts_make_one_world(cluster: Callable[..., Cluster]) -> None:
     """1 + 2 processes are three ranks, in the order of the hosts."""
     two = cluster(2)
-    script = two.shared / "sum.py"
-    script.write_text(_SUM)
+    script = new_file(two.shared / "sum.py", _SUM)
     ends = by_hand(two, script, ["it's $HOME"], nproc=[1, 2])
     assert [end.returncode for end in ends] == [0, 0], ends
     seen = [sorted(end.stdout.splitlines()) for end in ends]
@@ -50,8 +50,7 @@ def test_unequal_hosts_make_one_world(cluster: Callable[..., Cluster]) -> None:
 def test_a_failing_rank_fails_both_terminals(cluster: Callable[..., Cluster]) -> None:
     """Where the other rank is in a collective, both end with 1, and the cause is on the second terminal alone."""
     two = cluster(2)
-    script = two.shared / "fail.py"
-    script.write_text(_FAIL)
+    script = new_file(two.shared / "fail.py", _FAIL)
     ends = by_hand(two, script, nproc=[1, 1])
     assert [end.returncode for end in ends] == [1, 1], ends
     assert ["ValueError: boom on rank 1" in end.stderr for end in ends] == [False, True]

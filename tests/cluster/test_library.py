@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
+from tests.command import ran
 
 DOCS = Path(__file__).parents[2] / "docs/library.md"
 BIN = Path(sys.executable).parent
@@ -34,7 +34,7 @@ def test_five_commands_share_a_library_between_two_hosts(cluster: Callable[..., 
     def typed(host: str, line: str, codes: tuple[int, ...] = (0,)) -> str:
         home = f"git config --global user.name {'alice' if host == alice.name else 'bob'}"
         there = f"export PATH={shlex.quote(str(BIN))}:$PATH; {home}; {line}"
-        done = subprocess.run(made.ssh(host, there), capture_output=True, text=True, check=False, timeout=120)
+        done = ran(made.ssh(host, there))
         assert done.returncode in codes, f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr * (0 not in codes)
 

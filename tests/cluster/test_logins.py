@@ -15,6 +15,8 @@ import pytest
 
 from tests.cluster.host import ClusterHost
 from tests.cluster.typed import User, typed, wait_gone
+from tests.command import ran, running
+from tests.files import new_file, new_folder
 from tests.unit.sshd import free_port, wait_for
 
 SECRET = "3132333435363738393031323334353637383930"
@@ -66,20 +68,18 @@ def ssh_uses(me: User, settings: str) -> None:
 
 def by_program(me: User) -> None:
     """Let the user's config choose the ssh program."""
-    config = me.home / ".config" / "disttui" / "config.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_text("transport: ssh\n")
+    new_file(me.home / ".config" / "disttui" / "config.yaml", "transport: ssh\n")
 
 
 def code(counter: int) -> str:
     """The one-time code of this counter."""
-    done = subprocess.run(["oathtool", "-c", str(counter), SECRET], capture_output=True, text=True, check=True)
+    done = ran(["oathtool", "-c", str(counter), SECRET], check=True)
     return done.stdout.strip()
 
 
 def with_codes(me: User) -> None:
     """Let the hosts ask for a password and a one-time code, and for no key."""
-    hashed = subprocess.run(["openssl", "passwd", "-6", "sesame"], capture_output=True, text=True, check=True).stdout
+    hashed = ran(["openssl", "passwd", "-6", "sesame"], check=True).stdout
     for host in me.cluster.hosts:
         for name, text in {
             "pam": PAM,
@@ -87,8 +87,7 @@ def with_codes(me: User) -> None:
             "users.oath": f"HOTP root - {SECRET}\n",
             "banner": BANNER,
         }.items():
-            (host.home / name).write_text(text)
-            (host.home / name).chmod(0o600)
+            new_file(host.home / name, text, 0o600)
         host.run("mount --bind /root/pam /etc/pam.d/sshd && mount --bind /root/shadow /etc/shadow", check=True)
         sshd_takes(
             me, host, "UsePAM yes\nKbdInteractiveAuthentication yes\nPubkeyAuthentication no\nBanner /root/banner\n"
@@ -130,8 +129,7 @@ def test_password_once_and_a_code_for_each_host(user: Callable[..., User], trans
 @pytest.fixture
 def realm(tmp_path: Path) -> Iterator[Callable[[User], dict[str, str]]]:
     """Make a Kerberos realm with the hosts of a cluster; returns the environment of its user, who has no ticket."""
-    folder = tmp_path / "krb5"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "krb5")
     port = free_port()
     (folder / "krb5.conf").write_text(KRB5.format(realm=REALM, port=port))
     (folder / "kdc.conf").write_text(KDC.format(realm=REALM, port=port, folder=folder))
@@ -143,13 +141,7 @@ def realm(tmp_path: Path) -> Iterator[Callable[[User], dict[str, str]]]:
     daemons: list[subprocess.Popen[bytes]] = []
 
     def admin(program: str, *words: str) -> None:
-        done = subprocess.run(
-            [program, "-r", REALM, *words],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran([program, "-r", REALM, *words], env={**os.environ, **environment})
         assert done.returncode == 0, done.stderr
 
     def make(me: User) -> dict[str, str]:
@@ -210,9 +202,7 @@ def test_run_by_a_key_on_a_token(user: Callable[..., User]) -> None:
     environment = {"SOFTHSM2_CONF": str(me.home / "softhsm2.conf")}
 
     def made(*words: str) -> str:
-        done = subprocess.run(
-            words, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = ran(words, env={**os.environ, **environment})
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -244,8 +234,7 @@ def test_open_master_is_used_and_left_open(user: Callable[..., User], jump: bool
     if jump:
         me.cluster.ssh_config.write_text(f"Host node2\n  ProxyJump node1\n{me.cluster.ssh_config.read_text()}")
     me.cluster.ssh_config.write_text(f"Host node1\n  ControlPath {place}\n{me.cluster.ssh_config.read_text()}")
-    master = subprocess.Popen([*me.cluster.ssh("node1")[:3], "-M", "-N", "node1"], stdin=subprocess.DEVNULL)
-    try:
+    with running([*me.cluster.ssh("node1")[:3], "-M", "-N", "node1"], stdin=subprocess.DEVNULL) as master:
         wait_for(place.exists)
         target = "node2" if jump else "node1"
         if not jump:
@@ -254,9 +243,6 @@ def test_open_master_is_used_and_left_open(user: Callable[..., User], jump: bool
         assert target in typed(me, "top", "--once", target)
         assert master.poll() is None
         assert subprocess.run(me.cluster.ssh("node1", "true"), check=False).returncode == 0
-    finally:
-        master.kill()
-        master.wait()
     if not jump:
         failed = typed(me, "probe", target, code=3)
         assert "login as root@" in failed

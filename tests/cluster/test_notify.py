@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 
 from tests.cluster.typed import User, typed
+from tests.command import running
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.torch
@@ -64,16 +64,12 @@ def test_failure_notice_is_retried_after_the_viewer_is_gone(user: Callable[..., 
     typed(me, "wait", run, code=1)
     got = me.cluster.shared / "got"
     script = me.script(_RECEIVER, "receiver.py")
-    server = subprocess.Popen(me.cluster[1].in_network([sys.executable, str(script), str(got)]))
-    try:
+    with running(me.cluster[1].in_network([sys.executable, str(script), str(got)])):
         wait_for(lambda: got.exists() and got.read_text().endswith("\n"), "the notice")
         [notice] = map(json.loads, got.read_text().splitlines())
         assert (notice["id"], notice["event"]) == (f"{run}:failed:1", "failed")
         assert notice["cause"] == "rank 1 on node2: ValueError: bad batch" and notice["step"] == 40
         assert typed(me, "notify", "--test", profile).count("webhook: sent") == 2
-    finally:
-        server.kill()
-        server.wait()
 
 
 def test_nan_rolls_back_and_notifies_though_viewer_is_gone(user: Callable[..., User]) -> None:
@@ -83,14 +79,10 @@ def test_nan_rolls_back_and_notifies_though_viewer_is_gone(user: Callable[..., U
     profile = me.profile({"script": str(me.script(_NAN))}, notify=where, watch=rules, launch={"restarts": 1})
     got = me.cluster.shared / "got"
     script = me.script(_RECEIVER, "receiver.py")
-    server = subprocess.Popen(me.cluster[1].in_network([sys.executable, str(script), str(got)]))
-    try:
+    with running(me.cluster[1].in_network([sys.executable, str(script), str(got)])):
         run = next(line for line in typed(me, "run", "--detach", profile).splitlines() if line.startswith("t-"))
         typed(me, "wait", run)
         wait_for(lambda: got.exists() and got.read_text().count("\n") >= 3, "three notices")
-    finally:
-        server.kill()
-        server.wait()
     notices = {one["event"]: one for one in map(json.loads, got.read_text().splitlines())}
     assert notices.keys() == {"alarm", "failed", "ended"}
     assert "loss is nan since step 40 (nonfinite)" in notices["alarm"]["text"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from tests.cluster.typed import COMMAND, User
+from tests.command import ran
+from tests.files import new_file
 from tests.unit.waiting import wait_for
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
@@ -23,17 +24,12 @@ with open(os.path.join(os.path.dirname(__file__), "began"), "a") as file:
 def test_a_single_run_starts_second_after_fifty(user: Callable[..., User]) -> None:
     """Alice queues 50 runs, then bob one, then carol five, while root has leased the host."""
     me = user(1, logins=dict.fromkeys(("alice", "bob", "carol"), "/bin/sh"))
-    began = me.cluster.shared / "began"
-    began.touch()
-    began.chmod(0o666)
+    began = new_file(me.cluster.shared / "began", mode=0o666)
     me.cluster.shared.chmod(0o755)
 
     def say(*words: str) -> str:
         environ = me.environment(DISTTUI_SSH_CONFIG=str(me.cluster.ssh_config))
-        done = subprocess.run(
-            [COMMAND, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home, env=environ,
-            timeout=500, check=False,
-        )  # fmt: skip
+        done = ran([COMMAND, *words], cwd=me.home, env=environ, timeout=500)
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
         return done.stdout
 

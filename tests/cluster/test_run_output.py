@@ -12,6 +12,8 @@ import pexpect  # type: ignore[import-untyped]
 import pytest
 
 from tests.cluster.typed import User, typed, wait_gone
+from tests.command import ran
+from tests.files import new_file
 
 pytestmark = pytest.mark.torch
 
@@ -55,9 +57,7 @@ def test_a_terminal(user: Callable[..., User]) -> None:
 def test_a_terminal_announces_the_run_as_the_config_asks(user: Callable[..., User]) -> None:
     """The title while it goes on; the bell and a notification at its end; then the title of before."""
     me = user(1)
-    config = me.home / ".config/disttui/config.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_text("title: true\nbell: true\nnotify: osc9\n")
+    new_file(me.home / ".config/disttui/config.yaml", "title: true\nbell: true\nnotify: osc9\n")
     command = me.command("run", me.profile({"command": ["sleep", "1"]}))
     environ = {**me.environment(), "TERM": "xterm-256color"}
     terminal = pexpect.spawn(command[0], command[1:], env=environ, cwd=me.home, encoding="utf-8")
@@ -77,9 +77,7 @@ def test_a_pipe_that_closes_early(user: Callable[..., User], options: list[str])
     me = user(2, light=True)
     profile = me.profile({"script": str(me.script(_TALK)), "args": ["wait"]})
     line = f"{shlex.join(me.command('run', *options, profile))} | grep -m1 'step 2'; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", line], env=me.environment(), cwd=me.home, capture_output=True, text=True, timeout=120, check=True
-    )
+    done = ran(["bash", "-c", line], env=me.environment(), cwd=me.home, check=True)
     assert done.stdout.splitlines()[-1] == "141", done
     assert "the run continues" in done.stderr
     (me.cluster.shared / "seen").touch()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.cluster.typed import User, typed
+from tests.command import ran
 
 Make = Callable[..., User]
 _TRUE = {"command": ["true"]}
@@ -43,9 +44,7 @@ def test_host_keys(user: Make) -> None:
     other = (me.cluster.folder / "key-node1.pub").read_text().split()[1]
     _known(me, lambda own: "# no key")
     message = _refused(me, me.profile(_TRUE), "host key is unknown", "SHA256:", "--accept-new-host-keys")
-    fingerprint = subprocess.run(
-        ["ssh-keygen", "-lf", me.cluster.folder / "key-node2.pub"], capture_output=True, text=True, check=True
-    ).stdout.split()[1]
+    fingerprint = ran(["ssh-keygen", "-lf", me.cluster.folder / "key-node2.pub"], check=True).stdout.split()[1]
     assert fingerprint in message
     me.cluster.known_hosts.write_text(
         "".join(line + "\n" for line in me.cluster.known_hosts.read_text().splitlines() if line != "# no key")
@@ -117,9 +116,7 @@ def test_different_torch_versions(user: Make) -> None:
     (fake / "bin/python").symlink_to(Path(sys.base_prefix) / "bin/python3")
     (fake / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
     profile = me.profile(_TRUE, ["node1", {"host": "node2", "python": "~/fake/bin/python"}])
-    plan = subprocess.run(
-        me.command("profile plan", "--json", profile), env=me.environment(), capture_output=True, text=True, check=True
-    )
+    plan = ran(me.command("profile plan", "--json", profile), env=me.environment(), check=True)
     warnings = json.dumps(json.loads(plan.stdout))
     assert "2.9.1+cpu" in warnings
     assert "2.13.0" in warnings

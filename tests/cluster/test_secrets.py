@@ -7,15 +7,17 @@ import hashlib
 import json
 import os
 import secrets
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.typed import COMMAND, User
+from tests.command import ran
+from tests.files import new_file
 
 pytestmark = pytest.mark.torch
 
@@ -98,10 +100,7 @@ class _Processes(threading.Thread):
 
 
 def _typed(me: User, env: Mapping[str, str], *words: str) -> str:
-    done = subprocess.run(
-        me.command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
-        env=me.environment(**env), timeout=120, check=False,
-    )  # fmt: skip
+    done = ran(me.command(*words), cwd=me.home, env=me.environment(**env))
     assert "/runner/" not in done.stderr, "no error of disttui's own"
     return done.stdout + done.stderr
 
@@ -109,14 +108,11 @@ def _typed(me: User, env: Mapping[str, str], *words: str) -> str:
 def test_secrets_are_only_in_the_environment_of_their_ranks(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / ".config/disttui").mkdir(parents=True)
-    (home / ".token").write_text(FROM_FILE + "\n")
-    (home / ".token").chmod(0o600)
-    store = tmp_path / "store"
-    store.write_text(FROM_COMMAND)
+    new_file(home / ".token", FROM_FILE + "\n", 0o600)
+    store = new_file(tmp_path / "store", FROM_COMMAND)
     (home / ".config/disttui/config.yaml").write_text(f"secret_commands: [cat {store}]\n")
-    me = User(cluster(2), home, light=True)
-    env = {"KEY_A": FROM_ENV, "WORD": PRINTED}
-    try:
+    with closing(User(cluster(2), home, light=True)) as me:
+        env = {"KEY_A": FROM_ENV, "WORD": PRINTED}
         script = me.script(_TRAIN)
         hosts = [{"host": "node1", "env": {"B": "${file:~/.token}", "C": f"${{cmd:cat {store}}}"}}, "node2"]
         job = {"script": str(script), "env": {"A": "Bearer ${env:KEY_A}", "D": "${env:WORD}"}}
@@ -152,16 +148,8 @@ def test_secrets_are_only_in_the_environment_of_their_ranks(cluster: Callable[..
             ("logs", run), ("attach", "--json", run), ("diagnose", run),
         ):  # fmt: skip
             printed += _typed(me, env, *words)
-        printed += subprocess.run(
-            [COMMAND, "profile", "validate", str(profile)],
-            env=me.environment(**env),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        printed += ran([COMMAND, "profile", "validate", str(profile)], env=me.environment(**env), check=True).stdout
         assert printed.count("the word is ***") >= 6
         for value in (*QUIET, PRINTED, json.dumps(PRINTED)[1:-1], 'ranks\\" 4'):
             assert value not in printed
         assert _holds(_files(home / "out"), (*QUIET, PRINTED)) == []
-    finally:
-        me.close()

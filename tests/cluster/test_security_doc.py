@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.cluster.host import ClusterHost
 from tests.cluster.typed import User
+from tests.command import ran
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -77,9 +77,7 @@ def test_firewall_rules_block_strangers_but_not_the_run(user: Callable[..., User
     assert [port for port in reached(one, one, "nobody") if 29500 <= port <= 29599]
 
     for host in (one, two):
-        loaded = subprocess.run(
-            host.enter("nft -f -"), input=rules, text=True, capture_output=True, timeout=60, check=False
-        )
+        loaded = ran(host.enter("nft -f -"), input=rules)
         assert loaded.returncode == 0, loaded.stderr
     for host in (one, two):
         assert reached(stranger, host) == []

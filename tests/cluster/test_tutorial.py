@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.typed import COMMAND, User, wait_gone
+from tests.command import ran
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -47,10 +47,7 @@ def _type(me: User, lines: list[str]) -> dict[str, tuple[int, str]]:
             (folder / "mine.yaml").unlink()
         typed = _RUN.sub(lambda found: newest[found[1]], line.replace("alice@", "").partition(" && ")[0])
         words = shlex.join([COMMAND, "--ssh-config", str(config)]) + typed.removeprefix("disttui")
-        said = subprocess.run(
-            words, shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder,
-            env=me.environment(COLUMNS="200"), timeout=300, check=False,
-        )  # fmt: skip
+        said = ran(words, shell=True, cwd=folder, env=me.environment(COLUMNS="200"), timeout=300)
         ended[line] = said.returncode, said.stdout + said.stderr
         newest.update((found[1], found[0]) for found in _RUN.finditer(said.stdout + said.stderr))
     return ended

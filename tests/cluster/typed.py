@@ -17,6 +17,8 @@ from typing import Any
 import yaml
 
 from tests.cluster.cluster import Cluster
+from tests.command import ran
+from tests.files import new_file, new_folder
 from tests.light import light_python
 
 COMMAND = str(Path(sys.executable).with_name("disttui"))
@@ -104,15 +106,11 @@ class User:
             "job": dict(job),
             **keys,
         }
-        path = self.home / f"profile-{len(list(self.home.glob('profile-*')))}.yaml"
-        path.write_text(yaml.safe_dump(data))
-        return path
+        return new_file(self.home / f"profile-{len(list(self.home.glob('profile-*')))}.yaml", yaml.safe_dump(data))
 
     def script(self, text: str, name: str = "job.py") -> Path:
         """Write a script that all hosts see."""
-        path = self.cluster.shared / name
-        path.write_text(text)
-        return path
+        return new_file(self.cluster.shared / name, text)
 
     def command(self, verb: str, *words: str | Path) -> list[str]:
         """The command line, with the cluster's ssh configuration."""
@@ -193,18 +191,14 @@ class Viewer:
 
 def typed(me: User, verb: str, *words: str | Path, code: int = 0, timeout: float = 120) -> str:
     """Type a command where lists have room, check its exit code; returns both its streams."""
-    done = subprocess.run(
-        me.command(verb, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
-        env={**me.environment(), "COLUMNS": "300"}, timeout=timeout, check=False,
-    )  # fmt: skip
+    done = ran(me.command(verb, *words), cwd=me.home, env={**me.environment(), "COLUMNS": "300"}, timeout=timeout)
     assert done.returncode == code, f"{verb}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
 
 def elsewhere(me: User) -> User:
     """The same person at another machine: an empty home, the same way to the hosts."""
-    home = me.home / "elsewhere"
-    home.mkdir()
+    home = new_folder(me.home / "elsewhere")
     return User(me.cluster, home)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 
@@ -12,6 +11,7 @@ import pytest
 
 from disttui.runner.ids import short
 from tests.cluster.typed import Viewer, elsewhere, wait_gone
+from tests.command import ran
 from tests.faults.kit import Fault, shown, wait_until
 from tests.unit.waiting import wait_for
 
@@ -126,10 +126,9 @@ def test_the_viewers_disk_is_full(begin: Begin) -> None:
     small.mkdir()
     words = me.command("attach", fault.run, "--host", "node1", "--trust-hosts")
     mount = f'mount -t tmpfs -o size=1m tmpfs {small} && exec "$@"'
-    seen = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mount, "sh", *words], capture_output=True, text=True, timeout=60, check=False,
-        stdin=subprocess.DEVNULL, env=me.environment(XDG_DATA_HOME=str(small)), cwd=me.home,
-    )  # fmt: skip
+    seen = ran(
+        ["unshare", "-m", "sh", "-c", mount, "sh", *words], env=me.environment(XDG_DATA_HOME=str(small)), cwd=me.home
+    )
     assert seen.returncode == 1, seen.stdout[-2000:] + seen.stderr
     assert "No space left on device" in seen.stderr and "Traceback" not in seen.stderr, seen.stderr
     assert "detached; the run continues" in seen.stderr, seen.stderr

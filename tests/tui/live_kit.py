@@ -17,6 +17,7 @@ from textual.pilot import Pilot
 from disttui.tui.app import DisttuiApp
 from disttui.tui.router import First
 from tests.cluster.typed import COMMAND
+from tests.files import new_file
 from tests.light import light_python
 from tests.tui.shelf_kit import environ
 from tests.unit.waiting import Patience
@@ -51,8 +52,7 @@ class Live:
         self.home = home
         self.environ = environ(home, LANG="C.UTF-8")
         self.enough = home / "enough"
-        home.mkdir(exist_ok=True)
-        (home / "job.py").write_text(_JOB)
+        new_file(home / "job.py", _JOB)
         job = {"script": str(home / "job.py"), "args": [str(self.enough), str(early), says]}
         python = light_python(home / "light")
         profile = {"disttui": 1, "name": "live", "hosts": ["local"], "num_processes": 2, "python": python}
@@ -102,9 +102,7 @@ class Live:
         """The environment of a viewer that knows the run, and has nothing of it yet."""
         data = self.home / name
         known = self.home / "data" / "disttui" / "runs" / self.run / "run.json"
-        place = data / "disttui" / "runs" / self.run / "run.json"
-        place.parent.mkdir(parents=True)
-        place.write_bytes(known.read_bytes())
+        new_file(data / "disttui" / "runs" / self.run / "run.json", known.read_bytes())
         return {**self.environ, "XDG_DATA_HOME": str(data)}
 
 

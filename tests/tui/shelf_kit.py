@@ -20,6 +20,7 @@ from disttui.tui.dashboard.run_screen import RunScreen
 from disttui.tui.dialogs.question import Question
 from disttui.tui.load.feed import TopFeed
 from disttui.tui.router import Router
+from tests.files import new_file
 from tests.tui.snap import is_drawn, screen_text, until
 
 NOW = 1_790_000_000.0
@@ -38,10 +39,7 @@ def environ(folder: Path, **more: str) -> dict[str, str]:
 
 def add_profile(folder: Path, name: str, text: str) -> Path:
     """Save one of the user's own profiles."""
-    path = folder / "config" / "disttui" / "profiles" / f"{name}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+    return new_file(folder / "config" / "disttui" / "profiles" / f"{name}.yaml", text)
 
 
 def add_run(
@@ -116,8 +114,7 @@ def busy_machine(folder: Path) -> None:
 
 
 def _write(path: Path, data: Any, at: float) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data) + "\n")
+    new_file(path, json.dumps(data) + "\n")
     os.utime(path, (at, at))
 
 
@@ -221,13 +218,14 @@ def shows(app: DisttuiApp, words: str) -> bool:
     return is_drawn(app) and words in screen_text(app)
 
 
-async def asked(pilot: Pilot[None]) -> None:
-    """Wait until a question is up, and takes answers."""
+async def asked(pilot: Pilot[None], *keys: str) -> None:
+    """Press keys, and wait until a question is up, and takes answers."""
 
     def up() -> bool:
         screen = pilot.app.screen
         return isinstance(screen, Question) and screen.ready and is_drawn(pilot.app)
 
+    await pilot.press(*keys)
     await until(pilot, up)
 
 

@@ -70,3 +70,15 @@ async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float 
         await asyncio.sleep(wait)
         wait = min(1.3 * wait, 0.2)
     await pilot.pause()
+
+
+async def press(
+    pilot: Pilot[None], *keys: str, shows: str | Sequence[str] = (), then: Callable[[], object] | None = None
+) -> None:
+    """Press keys, and wait until these words are on the screen, or a condition holds, and the app is idle."""
+    await pilot.press(*keys)
+    words = [shows] if isinstance(shows, str) else shows
+    if then or words:
+        await until(pilot, then or (lambda: all(word in screen_text(pilot.app) for word in words)))
+    else:
+        await pilot.pause()

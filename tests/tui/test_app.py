@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,9 +14,10 @@ from disttui.runner.user.config import load_settings
 from disttui.tui.app import DisttuiApp, PaletteProvider
 from disttui.tui.dialogs.prompts import ThemeScreen
 from disttui.tui.widgets.bars import FooterBar
+from tests.command import ran
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import assert_snapshot, screen_text, until
+from tests.tui.snap import assert_snapshot, press, screen_text, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,20 +31,18 @@ def test_nothing_slow_is_imported_before_the_first_screen() -> None:
         "screens = {place.partition(':')[0] for kind, place in SCREENS.items() if kind != 'home'}\n"
         "print(*sorted((slow | rooms | screens) & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = ran([sys.executable, "-c", code], cwd=ROOT, check=True)
     assert done.stdout.split() == []
 
 
 async def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(100, 70)) as (app, pilot):
-        await pilot.press("question_mark")
-        await pilot.pause()
+        await press(pilot, "question_mark")
         assert_snapshot(app, "help_home_100x70")
         text = screen_text(app)
         for words in ("describe hosts and job in the wizard", "quit; runs continue, except in a sandbox", "last row"):
             assert words in text
-        await pilot.press("escape")
-        await pilot.pause()
+        await press(pilot, "escape")
         assert not app.screen.is_modal
 
 
@@ -61,8 +59,7 @@ async def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, 
         await pilot.press("ctrl+p", *words)
         await until(pilot, lambda: not any(worker.is_running for worker in app.workers if worker.node is app.screen))
         await until(pilot, lambda: app.screen.query_one(OptionList).option_count)
-        await pilot.press("enter")
-        await until(pilot, lambda: app.opened)
+        await press(pilot, "enter", then=lambda: app.opened)
         assert app.opened == [opened]
 
 
@@ -81,10 +78,8 @@ async def test_the_palette_offers_nothing_twice(tmp_path: Path) -> None:
 
 async def test_the_line_of_the_palette_says_what_it_finds(tmp_path: Path) -> None:
     async with kit.home(tmp_path) as (app, pilot):
-        await pilot.press("ctrl+p")
-        await until(pilot, lambda: kit.shows(app, "a run, profile, host or action"))
-        await pilot.press("escape")
-        await until(pilot, lambda: not kit.shows(app, "a run, profile, host or action"))
+        await press(pilot, "ctrl+p", shows="a run, profile, host or action")
+        await press(pilot, "escape", then=lambda: not kit.shows(app, "a run, profile, host or action"))
 
 
 async def test_palette_previews_themes_and_saves_the_chosen_one(tmp_path: Path) -> None:
@@ -92,12 +87,9 @@ async def test_palette_previews_themes_and_saves_the_chosen_one(tmp_path: Path) 
     environ = kit.environ(tmp_path)
     async with kit.home(tmp_path, app=Doors(environ)) as (app, pilot):
         for keys, kept in ((["down", "escape"], "disttui-dark"), (["down", "enter"], "disttui-light")):
-            await pilot.press("ctrl+p", *"theme")
-            await until(pilot, lambda: kit.shows(app, "Choose a theme"))
-            await pilot.press("enter")
-            await until(pilot, lambda: isinstance(app.screen, ThemeScreen) and app.screen.focused)
-            await pilot.press(keys[0])
-            await until(pilot, lambda: app.theme == "disttui-light" and not app.current_theme.dark)
+            await press(pilot, "ctrl+p", *"theme", shows="Choose a theme")
+            await press(pilot, "enter", then=lambda: isinstance(app.screen, ThemeScreen) and app.screen.focused)
+            await press(pilot, keys[0], then=lambda: app.theme == "disttui-light" and not app.current_theme.dark)
             await pilot.press(keys[1])
             await until(pilot, lambda kept=kept: not app.screen.is_modal and app.theme == kept)  # type: ignore[misc]
         await until(pilot, lambda: kit.shows(app, "theme disttui-light saved in"))
@@ -108,11 +100,9 @@ async def test_palette_previews_themes_and_saves_the_chosen_one(tmp_path: Path) 
 async def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downloads: str) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(tmp_path / downloads))
-    async with kit.home(tmp_path) as (app, pilot):
-        await pilot.press("ctrl+p", *"screenshot")
-        await until(pilot, lambda: kit.shows(app, "Save this screen as SVG"))
-        await pilot.press("enter")
-        await until(pilot, lambda: kit.shows(app, "saved:"))
+    async with kit.home(tmp_path) as (_, pilot):
+        await press(pilot, "ctrl+p", *"screenshot", shows="Save this screen as SVG")
+        await press(pilot, "enter", shows="saved:")
     assert [path.read_text()[:4] for path in tmp_path.glob("disttui-*.svg")] == ["<svg"]
 
 
@@ -149,18 +139,14 @@ async def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
         await kit.asked(pilot)
         await pilot.press(*"hunter2")
         assert "hunter2" not in screen_text(app)
-        await pilot.press("enter")
-        await until(pilot, lambda: kit.shows(app, "Code:"))
+        await press(pilot, "enter", shows="Code:")
         await kit.asked(pilot)
-        await pilot.press("escape")
-        await until(pilot, lambda: kit.shows(app, "SHA256:abc"))
+        await press(pilot, "escape", shows="SHA256:abc")
         await kit.asked(pilot)
         first = app.screen
-        await pilot.press("ctrl+t")
-        await until(pilot, lambda: app.screen is not first and kit.shows(app, "SHA256:abc"))
+        await press(pilot, "ctrl+t", then=lambda: app.screen is not first and kit.shows(app, "SHA256:abc"))
         await kit.asked(pilot)
-        await pilot.press("escape")
-        await until(pilot, lambda: not asking.is_alive())
+        await press(pilot, "escape", then=lambda: not asking.is_alive())
         assert answers == ["hunter2", None, True, False]
 
 
@@ -188,14 +174,11 @@ async def test_messages_of_a_host_are_shown_with_its_question(tmp_path: Path, si
         await kit.asked(pilot)
         assert app.screen.focused is not None
         assert app.screen.focused.region.bottom <= size[1]
-        await pilot.press(*"123", "enter")
-        await until(pilot, lambda: kit.shows(app, "on the other 15 hosts"))
+        await press(pilot, *"123", "enter", shows="on the other 15 hosts")
         await kit.asked(pilot)
-        await pilot.press("y", "ctrl+t")
-        await until(pilot, lambda: kit.shows(app, "on the other host?"))
+        await press(pilot, "y", "ctrl+t", shows="on the other host?")
         await kit.asked(pilot)
-        await pilot.press("escape")
-        await until(pilot, lambda: not asking.is_alive())
+        await press(pilot, "escape", then=lambda: not asking.is_alive())
         assert answers == ["123", True, False]
 
 

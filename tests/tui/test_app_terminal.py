@@ -15,13 +15,14 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from disttui.runner.ids import short
 from disttui.runner.runs.registry import known_runs
+from tests.command import ran
 from tests.tui import shelf_kit as kit
 from tests.tui.tmux import tmux
 from tests.unit.waiting import Patience
@@ -86,11 +87,8 @@ class Terminal:
 def terminal(command: Sequence[str], folder: Path, **more: str) -> Iterator[Terminal]:
     """Start a command in a terminal of a user who has what is in `folder`."""
     more = {"COLORTERM": "truecolor", "LANG": "C.UTF-8", "DISTTUI_LEASES": str(folder / "leases"), **more}
-    made = Terminal(command, kit.environ(folder, **more))
-    try:
+    with closing(Terminal(command, kit.environ(folder, **more))) as made:
         yield made
-    finally:
-        made.close()
 
 
 def _restored(shown: Terminal) -> None:
@@ -122,9 +120,7 @@ def test_a_profile_with_errors_opens_at_the_error(tmp_path: Path) -> None:
 def test_without_a_terminal_the_headless_commands_are_named(tmp_path: Path) -> None:
     environ = kit.environ(tmp_path)
     for words, instead in (([], "disttui run PROFILE"), (["2node"], "disttui run 2node")):
-        done = subprocess.run(
-            [*CLI, *words], cwd=ROOT, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-        )
+        done = ran([*CLI, *words], cwd=ROOT, env=environ)
         assert done.returncode == 2
         assert "needs a terminal, but standard input is not a terminal" in done.stderr
         assert instead in done.stderr

@@ -11,8 +11,13 @@ import pytest
 from rich.segment import Segment
 from textual.pilot import Pilot
 
+from disttui.runner.api.diagnosing import Diagnosis, keep
+from disttui.runner.runs.registry import find_run
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.diagnosis import DiagnosisScreen
 from disttui.tui.dashboard.run_screen import RunScreen
-from tests.tui.snap import until
+from disttui.tui.router import First
+from tests.tui.snap import press, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened, shown
 
@@ -92,54 +97,45 @@ def segments(pilot: Pilot[None], screen: RunScreen, words: str) -> list[Segment]
 
 async def test_log_marks_the_culprit_and_w_jumps_to_its_error_line(tmp_path: Path) -> None:
     async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path) as (pilot, screen):
-        await pilot.press("end")
-        await until(pilot, lambda: "node1:2✗│ bye" in shown(pilot))
+        await press(pilot, "end", shows="node1:2✗│ bye")
         assert "node0:0 │ bye" in shown(pilot)
         assert "node1 ✗ failed" in shown(pilot) and "node0 ■ interrupted" in shown(pilot)
         culprit, victim = (segments(pilot, screen, f"{label}│ bye") for label in ("node1:2✗", "node0:0 "))
         assert culprit[1].style != victim[1].style
-        await pilot.press("w")
-        await until(pilot, lambda: f"▶{RAISED}" in shown(pilot))
+        await press(pilot, "w", shows=f"▶{RAISED}")
         assert "Log · rank 2" in shown(pilot) and "Connection closed" not in shown(pilot).partition("Log · rank")[2]
-        await pilot.press("w")
-        await until(pilot, lambda: "Log · rank 0" in shown(pilot))
+        await press(pilot, "w", shows="Log · rank 0")
         await until(pilot, lambda: "▌RuntimeError: Connection closed" in shown(pilot))
 
 
 async def test_a_blocking_rank_is_marked_in_ranks_hosts_and_log(tmp_path: Path) -> None:
     async with opened("replay", str(stalled(tmp_path / "run-1")), tmp_path) as (pilot, _):
-        await pilot.press("end")
-        await until(pilot, lambda: "▲ 1 blocking" in shown(pilot))
+        await press(pilot, "end", shows="▲ 1 blocking")
         assert "node0 ▲ blocking" in shown(pilot) and "node1 ◌ waiting" in shown(pilot)
         assert "◌ 3 waiting" in shown(pilot) and "no rank has made a step" in shown(pilot) and "eta" not in shown(pilot)
         await until(pilot, lambda: "node0:1▲│ step" in shown(pilot))
-        await pilot.press("w")
-        await until(pilot, lambda: "rank 1 ▲ blocking" in shown(pilot) and "Log · rank 1" in shown(pilot))
+        await press(pilot, "w", shows=("rank 1 ▲ blocking", "Log · rank 1"))
         await until(pilot, lambda: "▶step 19/20" in shown(pilot))
 
 
 async def test_a_short_story_leaves_the_events_in_sight(tmp_path: Path) -> None:
     stalled(tmp_path / "run-1")
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
-        await pilot.press("end")
-        await until(pilot, lambda: "─What happened" in shown(pilot) and "─Events" in shown(pilot))
+        await press(pilot, "end", shows=("─What happened", "─Events"))
         await until(pilot, lambda: screen.query_one("#events").size.height >= 2)
 
 
 async def test_where_the_log_has_no_room_w_opens_it(tmp_path: Path) -> None:
     async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path, (40, 12)) as (pilot, _):
-        await pilot.press("end")
-        await until(pilot, lambda: "What happened" in shown(pilot) and "bye" not in shown(pilot))
-        await pilot.press("w")
-        await until(pilot, lambda: f"▶{RAISED}"[:30] in shown(pilot))
+        await press(pilot, "end", then=lambda: "What happened" in shown(pilot) and "bye" not in shown(pilot))
+        await press(pilot, "w", then=lambda: f"▶{RAISED}"[:30] in shown(pilot))
 
 
 @pytest.mark.parametrize("ended", [False, True])
 async def test_who_was_stopped_by_the_user_is_not_marked_as_failed(tmp_path: Path, ended: bool) -> None:
     run = stopped(tmp_path / "run-1", ended=ended)
     async with opened("replay", str(run), tmp_path) as (pilot, _):
-        await pilot.press("end")
-        await until(pilot, lambda: ("■ 4 stopped" if ended else "▲ 4 stopping") in shown(pilot))
+        await press(pilot, "end", then=lambda: ("■ 4 stopped" if ended else "▲ 4 stopping") in shown(pilot))
         await until(pilot, lambda: "node0:1 │ step" in shown(pilot) and "node1:2 │ step" in shown(pilot))
         assert "▶" not in shown(pilot) and "✗" not in shown(pilot).partition("─Log")[2]
 
@@ -150,8 +146,7 @@ async def test_a_run_that_finishes_out_of_a_stall_keeps_no_mark_of_it(tmp_path: 
         end = {"t": BEGIN + 70, "state": "finished", "code": 0, "cause": None, "attempt": 1, "left": []}
         (folder / str(node) / "exit.json").write_text(json.dumps(end))
     async with opened("replay", str(folder), tmp_path) as (pilot, _):
-        await pilot.press("end")
-        await until(pilot, lambda: "✓ 4 finished" in shown(pilot))
+        await press(pilot, "end", shows="✓ 4 finished")
         await until(pilot, lambda: "node0:1 │ step" in shown(pilot))
         assert "▶" not in shown(pilot)
 
@@ -159,5 +154,21 @@ async def test_a_run_that_finishes_out_of_a_stall_keeps_no_mark_of_it(tmp_path: 
 async def test_w_is_labelled_by_whether_a_rank_is_blamed(tmp_path: Path) -> None:
     async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path) as (pilot, _):
         await until(pilot, lambda: "w culprit" in shown(pilot))
-        await pilot.press("home")
-        await until(pilot, lambda: "w slowest" in shown(pilot))
+        await press(pilot, "home", shows="w slowest")
+
+
+async def test_an_earlier_diagnosis_is_shown_when_no_host_answers(tmp_path: Path) -> None:
+    folder = stalled(tmp_path / "disttui" / "runs" / "run-1")
+    keep(
+        folder,
+        Diagnosis(1, 1_790_000_070.0, "run-1 is running\nrank 1 has not entered it: it is in load_batch (data.py:5)"),
+    )
+    names = ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HOME")
+    environ = dict.fromkeys(names, str(tmp_path))
+    app = DisttuiApp(environ, first=First("replay", ("run-1",)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: getattr(app.screen, "snapshot", None) is not None)
+        await app.push_screen(DiagnosisScreen(find_run("run-1", environ)))
+        await until(pilot, lambda: "while it was running, at" in shown(pilot))
+        assert "rank 1 has not entered it: it is in load_batch (data.py:5)" in shown(pilot)
+        assert "node0" in shown(pilot), "and why nothing is known of it now"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from disttui.tui import terminal
+from tests.command import ran
 
 
 def _tool(folder: Path, name: str, body: str) -> None:
@@ -80,13 +81,13 @@ def test_through_a_real_tmux(tmp_path: Path) -> None:
     tmux = ["tmux", "-S", socket, "-f", "/dev/null"]
     subprocess.run([*tmux, "new-session", "-d", "sleep 600"], check=True)
     try:
-        server = subprocess.run([*tmux, "display", "-p", "#{pid}"], check=True, capture_output=True, text=True)
+        server = ran([*tmux, "display", "-p", "#{pid}"], check=True)
         environ = {
             "TERM": "tmux-256color", "PATH": "/usr/bin:/bin:/usr/local/bin", "SSH_TTY": "/dev/pts/1",
             "TMUX": f"{socket},{server.stdout.strip()},0",
         }  # fmt: skip
         done = terminal.copy("a line\n", environ)
-        held = subprocess.run([*tmux, "show-buffer"], check=True, capture_output=True, text=True)
+        held = ran([*tmux, "show-buffer"], check=True)
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)
     assert held.stdout == "a line\n"

@@ -14,7 +14,7 @@ from disttui.runner.text.glyphs import plain
 from disttui.tui.compare.screen import CompareScreen
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import assert_snapshot, screen_text, until
+from tests.tui.snap import assert_snapshot, press, screen_text, until
 
 
 def _sweep(folder: Path, rates: tuple[str, ...] = ("1e-4", "3e-4", "1e-3")) -> None:
@@ -40,11 +40,9 @@ async def test_marked_runs_are_overlaid_and_the_best_is_marked(tmp_path: Path) -
     _sweep(tmp_path)
     async with kit.home(tmp_path, size=(120, 35)) as (app, pilot):
         assert "v compare" not in screen_text(app)
-        await pilot.press("space")
-        await until(pilot, lambda: "marked" in screen_text(app))
+        await press(pilot, "space", shows="marked")
         assert "v compare" not in screen_text(app), "one run is compared with nothing"
-        await pilot.press("space", "space")
-        await until(pilot, lambda: "v compare" in screen_text(app))
+        await press(pilot, "space", "space", shows="v compare")
         await _opened(app, pilot, 0)
         assert_snapshot(app, "compare-120x35")
         for size in ((120, 35), (80, 24), (200, 50)):
@@ -71,11 +69,9 @@ async def test_keys_change_axis_scale_and_smoothing(tmp_path: Path) -> None:
     async with kit.home(tmp_path, size=(120, 35)) as (app, pilot):
         await _opened(app, pilot, 2)
         assert "by step" in screen_text(app) and "400" in screen_text(app)
-        await pilot.press("b", "l", "m")
-        await until(pilot, lambda: kit.shows(app, "by time · log · smooth"))
+        await press(pilot, "b", "l", "m", shows="by time · log · smooth")
         assert "10:00" in screen_text(app)
-        await pilot.press("q")
-        await until(pilot, lambda: kit.shows(app, "[1] Runs"))
+        await press(pilot, "q", shows="[1] Runs")
 
 
 async def test_a_value_that_differs_in_one_run_is_shown_for_all(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from disttui.runner.profile.save import change_config
 from disttui.runner.user.config import Settings, config_file, load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 
 
 def _write(folder: Path, text: str) -> dict[str, str]:
@@ -65,8 +65,7 @@ async def test_keys_can_be_given_to_other_actions(tmp_path: Path) -> None:
         assert app.opened == []
         await pilot.press("ctrl+n")
         assert app.opened == [("wizard", None, False)]
-        await pilot.press("question_mark")
-        await pilot.pause()
+        await press(pilot, "question_mark")
         assert "^n" in screen_text(app)
 
 
@@ -88,8 +87,7 @@ async def test_a_wrong_library_is_reported_and_runs_are_still_listed(tmp_path: P
         assert "config.yaml:1:13: not a library, expected own, examples" in "".join(app.inventory.problems)
         assert app.inventory.runs
         config_file(environ).write_text("libraries: [own]\n")
-        await pilot.press("f5")
-        await until(pilot, lambda: bool(app.inventory.profiles))
+        await press(pilot, "f5", then=lambda: bool(app.inventory.profiles))
         assert not [problem for problem in app.inventory.problems if "config.yaml" in problem]
 
 

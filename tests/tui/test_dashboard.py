@@ -35,7 +35,7 @@ from disttui.tui.log import LogView
 from disttui.tui.log.view import TAIL
 from disttui.tui.router import First, Opener
 from disttui.tui.run.feed import LeaderClock, LiveFeed, RunChanged, Snapshot, SnapshotBuilder
-from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
+from tests.tui.snap import SIZES, assert_snapshots, press, screen_text, until
 from tests.tui.synthetic_run import BEGIN, fail, write
 from tests.tui.widget_kit import burst
 from tests.unit.state_kit import fold
@@ -72,8 +72,7 @@ async def test_looks(sizes: Sequence[tuple[int, int]], tmp_path: Path) -> None:
     """Begun where it has room and where it has little: what has the focus at the beginning differs."""
     write(tmp_path / "run-1", hosts=2, per_host=8, steps=60)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, sizes[0]) as (pilot, _):
-        await pilot.press("comma")
-        await until(pilot, lambda: "● running" in shown(pilot) and "320 lines" in shown(pilot))
+        await press(pilot, "comma", shows=("● running", "320 lines"))
         await assert_snapshots(pilot, "dashboard-{}", sizes)
 
 
@@ -87,17 +86,14 @@ async def test_the_cursor_goes_through_the_life_of_the_example(tmp_path: Path) -
             await pilot.press("e")
         await until(pilot, lambda: "rank 3 ended with SIGKILL" in shown(pilot))
         assert "attempt 1 of 3" in shown(pilot)
-        await pilot.press("end")
-        await until(pilot, lambda: "attempt 2 of 3" in shown(pilot))
+        await press(pilot, "end", shows="attempt 2 of 3")
 
 
 async def test_the_last_event_is_the_end_of_the_run(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, _screen):
         await until(pilot, lambda: "✓ finished" in shown(pilot))
-        await pilot.press("E")
-        await until(pilot, lambda: "● running  1:56" in shown(pilot))
-        await pilot.press("e")
-        await until(pilot, lambda: re.search(r" 3:09 *\n", shown(pilot)))
+        await press(pilot, "E", shows="● running  1:56")
+        await press(pilot, "e", then=lambda: re.search(r" 3:09 *\n", shown(pilot)))
         await until(pilot, lambda: "✓ finished  3:09" in shown(pilot))
         assert "the run has finished" in shown(pilot)
 
@@ -107,19 +103,16 @@ async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path, mon
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + paused)
     monkeypatch.setattr("disttui.tui.replay.player.time", clock)
     async with opened("replay", "example", tmp_path) as (pilot, _screen):
-        await pilot.press("home", "x", "x", "x", "x", "x")
-        await pilot.pause()
+        await press(pilot, "home", "x", "x", "x", "x", "x")
         paused = 4  # at this speed the whole run takes three seconds, none of which have passed in the pause
-        await pilot.press("space")
-        await until(pilot, lambda: "▶ playing" in shown(pilot) and "space pause" in shown(pilot))
+        await press(pilot, "space", shows=("▶ playing", "space pause"))
         await until(pilot, lambda: "‖ paused" in shown(pilot) and "✓ finished" in shown(pilot))
         await until(pilot, lambda: "space play" in shown(pilot))
 
 
 async def test_a_space_in_what_is_looked_for_plays_nothing(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
-        await pilot.press("slash", "s", "t", "e", "p", "space", "2", "enter")
-        await until(pilot, lambda: "/ “step 2” " in shown(pilot))
+        await press(pilot, "slash", "s", "t", "e", "p", "space", "2", "enter", shows="/ “step 2” ")
         playback = screen.snapshot.playback if screen.snapshot else None
         assert playback is not None and not playback.playing
 
@@ -152,13 +145,11 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None
 async def test_the_title_of_the_log_names_whose_lines_it_has(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         screen.query_one(HostsPane).focus()
-        await pilot.press("enter")
-        await until(pilot, lambda: "Log · node1" in shown(pilot) and "ranks 0,1" in shown(pilot))
+        await press(pilot, "enter", shows=("Log · node1", "ranks 0,1"))
         await pilot.press("a")  # a key of the log, which has the focus now
         await until(pilot, lambda: "Log · " not in shown(pilot) and "all ranks  63 lines" in shown(pilot))
         assert screen.query_one(RankGrid).cursor is None
-        await pilot.press("3")
-        await until(pilot, lambda: "Log · rank 3" in shown(pilot) and "rank 3  2 lines" in shown(pilot))
+        await press(pilot, "3", shows=("Log · rank 3", "rank 3  2 lines"))
         assert screen.query_one(RankGrid).cursor == 3
 
 
@@ -177,10 +168,8 @@ async def test_a_pane_fills_the_screen_and_gives_it_back(tmp_path: Path) -> None
 async def test_another_metric_can_be_picked(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         screen.go_to("chart0")
-        await pilot.press("c")
-        await until(pilot, lambda: "validation loss" in shown(pilot))
-        await pilot.press("j", "j", "enter")
-        await until(pilot, lambda: "step time" in str(screen.query_one("#chart0").border_title))
+        await press(pilot, "c", shows="validation loss")
+        await press(pilot, "j", "j", "enter", then=lambda: "step time" in str(screen.query_one("#chart0").border_title))
 
 
 async def test_a_run_that_has_ended_is_reported_with_its_cause(tmp_path: Path) -> None:
@@ -222,8 +211,7 @@ async def test_a_narrow_terminal_stacks_loss_hosts_and_log(tmp_path: Path) -> No
         assert int(_panes(pilot)[2].removeprefix("Log ")) > 9
         await pilot.resize_terminal(40, 12)
         await until(pilot, lambda: [pane.split()[0] for pane in _panes(pilot)] == ["Ranks", "Log"])
-        await pilot.press("tab")
-        await until(pilot, lambda: [pane.split()[0] for pane in _panes(pilot)] == ["loss", "Log"])
+        await press(pilot, "tab", then=lambda: [pane.split()[0] for pane in _panes(pilot)] == ["loss", "Log"])
         await pilot.resize_terminal(160, 48)
         await until(pilot, lambda: "─Hosts" in shown(pilot).split("\n")[2] and "─loss" in shown(pilot).split("\n")[2])
 
@@ -259,8 +247,7 @@ async def test_the_headline_of_a_failure_is_not_cut_without_a_mark(tmp_path: Pat
     end = {"t": BEGIN + 20, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
     (tmp_path / "run-1" / "0" / "exit.json").write_text(json.dumps(end))
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (40, 12)) as (pilot, screen):
-        await pilot.press("end")
-        await until(pilot, lambda: "─What happened" in shown(pilot))
+        await press(pilot, "end", shows="─What happened")
         pane = screen.query_one(StoryPane)
         await until(pilot, lambda: pane.size.height == 3 and pane.render_line(2).text.rstrip().endswith("…"))
         assert "last heartbeat 2026" in " ".join(shown(pilot).split())
@@ -371,8 +358,7 @@ async def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
     (mirror / "0" / "spec.json").write_text(json.dumps({**spec, "backend": HOSTILE}))
     async with opened("replay", str(mirror), tmp_path) as (pilot, screen):
         for keys in (("1",), ("e",), ("E", "E"), ("end",), ("z",), *[("tab",)] * 10, ("z",)):
-            await pilot.press(*keys)
-            await pilot.pause()
+            await press(pilot, *keys)
             assert not [char for char in shown(pilot) if char not in "\n\t" and not char.isprintable()]
             assert "owned" not in shown(pilot)
         assert "[bold red]evil[/]" in shown(pilot)
@@ -385,13 +371,10 @@ async def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
 async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, _):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot))
-        await pilot.press("E", "E", "E", "E", "comma")
-        await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot))
-        await pilot.press("comma", "comma")
-        await until(pilot, lambda: "step 2" in shown(pilot) and "● REPLAY" in shown(pilot))
+        await press(pilot, "E", "E", "E", "E", "comma", shows="attempt 1, latest 2")
+        await press(pilot, "comma", "comma", shows=("step 2", "● REPLAY"))
         assert "step 400/400" not in shown(pilot)
-        await pilot.press("space")
-        await until(pilot, lambda: "▶ playing" in shown(pilot))
+        await press(pilot, "space", shows="▶ playing")
         assert "● REPLAY" in shown(pilot) and "PAUSED" not in shown(pilot), "the log follows the cursor"
 
 
@@ -412,8 +395,7 @@ async def test_a_click_in_a_replays_chart_puts_the_cursor_there(tmp_path: Path) 
 async def test_newest_event_is_visible_below_many_hosts_and_ranks(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=12, per_host=4, steps=20)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
-        await pilot.press("comma")
-        await until(pilot, lambda: "attempt 1 is training" in shown(pilot))
+        await press(pilot, "comma", shows="attempt 1 is training")
         events = screen.query_one("#events")
         assert events.region.bottom <= screen.query_one("#left").region.bottom
 
@@ -421,10 +403,7 @@ async def test_newest_event_is_visible_below_many_hosts_and_ranks(tmp_path: Path
 async def test_before_its_first_attempt_a_replay_counts_no_lines(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path, (80, 24)) as (pilot, _):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
-        await pilot.press("home")
-        await until(
-            pilot, lambda: "printed nothing yet" in shown(pilot) and " 0 lines  attempt 1, latest 2" in shown(pilot)
-        )
+        await press(pilot, "home", shows=("printed nothing yet", " 0 lines  attempt 1, latest 2"))
         assert "attempt 0" not in shown(pilot)
 
 
@@ -436,10 +415,8 @@ async def test_the_footer_under_a_prompt_has_no_key_that_only_types(tmp_path: Pa
             await until(pilot, lambda offered=offered: offered in shown(pilot))  # type: ignore[misc]
             footer = shown(pilot).splitlines()[-1]
             assert "/ find" not in footer and others not in footer
-            await pilot.press("escape")
-            await until(pilot, lambda: "f follow" in shown(pilot))
-        await pilot.press("t")
-        await until(pilot, lambda: "from the start" in shown(pilot))
+            await press(pilot, "escape", shows="f follow")
+        await press(pilot, "t", shows="from the start")
         await until(pilot, lambda: "esc close" in shown(pilot) and "^r regex" not in shown(pilot))
 
 
@@ -480,8 +457,7 @@ async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -
             assert len(log.order) > max(places) + 1
         screen.post_message(Sought(begin))
         await until(pilot, lambda: "printed nothing yet" in shown(pilot))
-        await pilot.press("end")
-        await until(pilot, lambda: "step 400/400" in shown(pilot))
+        await press(pilot, "end", shows="step 400/400")
 
 
 async def test_a_log_opened_after_a_seek_ends_at_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,16 +556,14 @@ async def test_no_host_is_hidden_while_rows_below_the_ranks_are_empty(tmp_path: 
     _failed(tmp_path)
     mirror = str(tmp_path / "disttui" / "runs" / "run-1")
     async with opened("replay", mirror, tmp_path, (80, 24)) as (pilot, _):
-        await pilot.press("end")
-        await until(pilot, lambda: "ValueError" in shown(pilot) and "of 2─" not in shown(pilot))
+        await press(pilot, "end", then=lambda: "ValueError" in shown(pilot) and "of 2─" not in shown(pilot))
         await until(pilot, lambda: "synthetic000" in shown(pilot) and "synthetic001" in shown(pilot))
 
 
 async def test_panes_drawn_in_stages_show_the_newest_snapshot(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=2, per_host=2, steps=30)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
-        await pilot.press("comma")
-        await until(pilot, lambda: "● running" in shown(pilot))
+        await press(pilot, "comma", shows="● running")
         newest = screen.snapshot
         assert newest is not None
         drawn: list[float] = []

@@ -21,7 +21,7 @@ from disttui.tui.run.feed import LiveFeed, LogsCut, RunChanged
 from tests.tui.demo_log import DemoLog, Writer
 from tests.tui.live_kit import live, watched
 from tests.tui.log_kit import log_view
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened
 
@@ -44,8 +44,7 @@ async def test_earlier_lines_come_at_the_first_and_in_a_search(tmp_path: Path, m
             view = app.screen.query_one(LogView)
             await pilot.press("slash", *"counts", "enter")
             await until(pilot, lambda: re.search("/ “counts” [0-9]+ of", screen_text(app)))
-            await pilot.press("0", "g")
-            await until(pilot, lambda: "rank 0" in screen_text(app) and "line 1 of" in screen_text(app))
+            await press(pilot, "0", "g", shows=("rank 0", "line 1 of"))
             await until(pilot, lambda: "loading earlier lines …" in screen_text(app))
             below = re.findall("▌.*\n rank 0 early line ([0-9]+)", screen_text(app))
             assert below and len(view.lines.lines) < EARLY / 2
@@ -54,17 +53,14 @@ async def test_earlier_lines_come_at_the_first_and_in_a_search(tmp_path: Path, m
             assert "older lines" not in screen_text(app)
             shown = screen_text(app)
             assert re.findall("▌.*\n rank 0 early line ([0-9]+)", shown) == below, shown
-            await pilot.press("g")
-            await until(pilot, lambda: "▌rank 0 early line 0 " in screen_text(app))
-            await pilot.press("k", "G")
-            await until(pilot, lambda: "● FOLLOW" in screen_text(app))
+            await press(pilot, "g", shows="▌rank 0 early line 0 ")
+            await press(pilot, "k", "G", shows="● FOLLOW")
         mirrored = tmp_path / "home" / "late" / "disttui" / "runs" / run.run / "0" / "attempt-1" / "rank-0.log"
         copy = mirrored.read_bytes()
         assert len(copy) > EARLY * 20 and copy == run.log(0).read_bytes()[: len(copy)]
         async with watched(run, run.elsewhere("later")) as (pilot, app):
             await until(pilot, lambda: app.screen.query(LogView) and "older lines on the host" in screen_text(app))
-            await pilot.press("slash", *"rank 1 early line 77", "enter")
-            await until(pilot, lambda: "1 of" in screen_text(app))
+            await press(pilot, "slash", *"rank 1 early line 77", "enter", shows="1 of")
             assert "rank 1 early line 77" in screen_text(app)
 
 
@@ -94,8 +90,7 @@ async def test_range_filter_and_folding_stay_where_they_are(tmp_path: Path) -> N
         view = app.log_view
         await pilot.press("ampersand", *"step", "enter", "x")
         await until(pilot, lambda: view.lines.progress.complete and "fold" in screen_text(app))
-        await pilot.press("g", *"jjjjj", "v", *"jjj")
-        await until(pilot, lambda: app.older)
+        await press(pilot, "g", *"jjjjj", "v", *"jjj", then=lambda: app.older)
         assert "loading earlier lines …" in screen_text(app)
         before, lines = screen_text(app), len(view.lines.lines)
         for rank, data in lacked.items():
@@ -120,14 +115,12 @@ async def test_refused_lines_are_requested_again_at_the_first_line(tmp_path: Pat
     writer.steps(0, 200)
     _held_from(writer, 0, 4000)
     async with log_view(writer) as (app, pilot):
-        await pilot.press("slash", *"nowhere", "enter")
-        await until(pilot, lambda: app.older == [(4000, 0)])
+        await press(pilot, "slash", *"nowhere", "enter", then=lambda: app.older == [(4000, 0)])
         app.log_view.older_refused()
         await until(pilot, lambda: "“nowhere” not found" in screen_text(app))
         await pilot.press("g", "j", "k")
         assert len(app.older) == 1, "it has just been refused"
-        await pilot.press("G", "g")
-        await until(pilot, lambda: len(app.older) == 2)
+        await press(pilot, "G", "g", then=lambda: len(app.older) == 2)
 
 
 async def test_lines_are_in_the_order_of_the_leaders_clock(tmp_path: Path) -> None:
@@ -185,8 +178,7 @@ async def test_log_that_is_behind_says_so_and_is_skipped_by_a_key(
         assert not asked, "nothing is behind"
         app.log_view.show_lag("log 23 s behind, 310.0MB pending")
         await until(pilot, lambda: "log 23 s behind, 310.0MB pending, S skips" in screen_text(app))
-        await pilot.press("S")
-        await until(pilot, lambda: asked)
+        await press(pilot, "S", then=lambda: asked)
         app.log_view.show_lag("")
         await until(pilot, lambda: "behind" not in screen_text(app))
 

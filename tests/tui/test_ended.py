@@ -21,8 +21,9 @@ from disttui.tui.app import DisttuiApp, PaletteProvider
 from disttui.tui.router import First
 from disttui.tui.widgets.bars import FooterBar
 from tests.cluster.typed import COMMAND
+from tests.command import ran
 from tests.tui.shelf_kit import asked, environ, shows
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.synthetic_run import fail, write
 
 _JOB = """
@@ -64,8 +65,7 @@ async def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: 
         app = DisttuiApp(environment, first=First("run", (first.run,)))
         async with app.run_test(size=(120, 35), notifications=True) as pilot:
             await _ended(app, pilot, first.run[:8])
-            await pilot.press("r")
-            await asked(pilot)
+            await asked(pilot, "r")
             assert "Checks 1 host first: local" in screen_text(app)
             await pilot.press("enter")
             await until(pilot, lambda: len(known_runs(environment)[0]) == 2, 120)
@@ -111,16 +111,14 @@ async def test_a_failed_run_opens_its_line_and_copies_its_summary(tmp_path: Path
             await until(pilot, lambda: time.monotonic() > app.screen.query_one(FooterBar)._guarded_until)
             await pilot.click("FooterBar", offset=(_footer(app).index("e edit line"), 0))
             await until(pilot, lambda: opened)
-            await pilot.press("y")
-            await until(pilot, lambda: copied)
+            await press(pilot, "y", then=lambda: copied)
             code.unlink()
             said: list[str] = []
             app.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]
-            await pilot.press("e")
-            await until(pilot, lambda: any("no such file on this machine" in text for text in said))
+            await press(pilot, "e", then=lambda: any("no such file on this machine" in text for text in said))
     assert opened == [(code, 3)]
     show = [COMMAND, "runs", "show", "run-1"]
-    shown = subprocess.run(show, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    shown = ran(show, env=environment, check=True)
     assert copied[0].startswith("✗ run-1 failed after")
     assert shown.stdout.rstrip().endswith(copied[0])
 

@@ -18,7 +18,7 @@ from disttui.tui.dialogs.help import HelpScreen
 from disttui.tui.keys import SHELL_COMMANDS
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import HOSTS, walked
 
 
@@ -31,20 +31,17 @@ async def test_help_lists_focused_pane_first_and_flags_shared_keys(tmp_path: Pat
         for pane in ("hosts", "events"):
             screen.go_to(pane)
             await until(pilot, lambda pane=pane: app.focused is screen.query_one(f"#{pane}"))  # type: ignore[misc]
-            await pilot.press("question_mark")
-            await until(pilot, lambda: _opened(app))
+            await press(pilot, "question_mark", then=lambda: _opened(app))
             titles = [line for line in screen_text(app).splitlines() if "where the cursor is" in line]
             assert len(titles) == 1 and f"In {pane.capitalize()}, where" in titles[0]
             shown = screen_text(app)
             assert shown.index("where the cursor is") < shown.index("next pane")
             closed = app.screen
             assert isinstance(closed, HelpScreen)
-            await pilot.press("escape")
-            await until(pilot, lambda: app.screen is screen)
+            await press(pilot, "escape", then=lambda: app.screen is screen)
             closed.on_resize()  # a size that comes while it closes is no error
         screen.go_to("hosts")
-        await pilot.press("question_mark")
-        await until(pilot, lambda: _opened(app))
+        await press(pilot, "question_mark", then=lambda: _opened(app))
         shown = screen_text(app)
         assert "o          by trouble" in shown and "o in Log: pager" in shown, shown
         assert "0-9        choose a rank by its number" in shown, shown
@@ -64,40 +61,32 @@ async def test_what_the_app_leaves_to_the_command_line_is_there(tmp_path: Path) 
         assert not rest or (isinstance(found, click.Group) and rest in found.commands)
     asked = {"lease list", "lease add", "lease queue", "sweep", "runs weights", "library"}
     assert asked <= {words for words, _ in SHELL_COMMANDS}
-    async with kit.home(tmp_path) as (app, pilot):
+    async with kit.home(tmp_path) as (_, pilot):
         with patch.object(DisttuiApp, "copy") as copied:
-            await pilot.press("ctrl+p", *"disttui sweep")
-            await until(pilot, lambda: "copy this command: a queued run for each value" in screen_text(app))
-            await pilot.press("enter")
-            await until(pilot, lambda: copied.called)
+            await press(pilot, "ctrl+p", *"disttui sweep", shows="copy this command: a queued run for each value")
+            await press(pilot, "enter", then=lambda: copied.called)
         copied.assert_called_once_with("disttui sweep")
 
 
 async def test_a_line_finds_keys_by_words_by_the_key_and_by_the_id(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
-        await pilot.press("question_mark")
-        await until(pilot, lambda: _opened(app) and "describe hosts and job" in screen_text(app))
-        await pilot.press("slash", *"palette")
-        await until(pilot, lambda: "describe hosts and job" not in screen_text(app))
+        await press(pilot, "question_mark", then=lambda: _opened(app) and "describe hosts and job" in screen_text(app))
+        await press(pilot, "slash", *"palette", then=lambda: "describe hosts and job" not in screen_text(app))
         assert "find a run, profile, host or action" in screen_text(app)
-        await pilot.press("escape")
-        await until(pilot, lambda: "describe hosts and job" in screen_text(app))
-        await pilot.press("slash", *"home.stop")
-        await until(pilot, lambda: "stop this run on all hosts" in screen_text(app))
+        await press(pilot, "escape", shows="describe hosts and job")
+        await press(pilot, "slash", *"home.stop", shows="stop this run on all hosts")
         assert "describe hosts and job" not in screen_text(app)
         line = app.screen.query_one(Input)
         line.value = "lease"
         await until(pilot, lambda: "disttui lease list" in screen_text(app) and "stop this run" not in screen_text(app))
         line.value = "home.stopzz"
         await until(pilot, lambda: "no matching key" in screen_text(app))
-        await pilot.press("escape", "escape")
-        await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
+        await press(pilot, "escape", "escape", then=lambda: not isinstance(app.screen, HelpScreen))
 
 
 async def test_what_is_looked_for_is_seen_on_40_columns(tmp_path: Path) -> None:
     async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
-        await pilot.press("question_mark")
-        await until(pilot, lambda: _opened(app))
+        await press(pilot, "question_mark", then=lambda: _opened(app))
         await pilot.press("slash", *"lease")
         await until(pilot, lambda: re.search(r"disttui lease list +who uses which\n {20,}GPU", screen_text(app)))
 
@@ -116,11 +105,9 @@ async def test_the_pane_of_hosts_in_top_is_called_by_its_name(tmp_path: Path) ->
 async def _help(pilot: Pilot[None], key: str = "question_mark") -> str:
     """All lines of the help over a screen, which is closed again."""
     before = pilot.app.screen
-    await pilot.press(key)
-    await until(pilot, lambda: isinstance(pilot.app.screen, HelpScreen) and _opened(pilot.app))
+    await press(pilot, key, then=lambda: isinstance(pilot.app.screen, HelpScreen) and _opened(pilot.app))
     words = str(pilot.app.screen.query_one(".words", Static).content)
-    await pilot.press("escape")
-    await until(pilot, lambda: pilot.app.screen is before)
+    await press(pilot, "escape", then=lambda: pilot.app.screen is before)
     return words
 
 
@@ -145,8 +132,7 @@ async def test_the_help_of_a_replay_says_what_its_keys_do_there(tmp_path: Path) 
         assert "the run continues" not in words
         screen.query_one("#ranks").focus()
         await until(pilot, lambda: app.focused is screen.query_one("#ranks"))
-        await pilot.press("l")
-        await until(pilot, lambda: kit.shows(app, "─rank 0 "))
+        await press(pilot, "l", shows="─rank 0 ")
         words = await _help(pilot)
         assert "In Ranks, where the cursor is" in words, "whatever the title says of the rank under the cursor"
         assert re.search(r"l → +next rank", words) and re.search(r"  \. +move the cursor one step forward", words)

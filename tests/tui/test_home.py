@@ -24,7 +24,7 @@ from disttui.tui.widgets.table import Table
 from tests.tui import shelf_kit as kit
 from tests.tui.scenes.home import failed
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
+from tests.tui.snap import SIZES, assert_snapshots, press, screen_text, until
 
 DARK_DONE = THEMES[0].variables["state-done"]
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
@@ -47,8 +47,7 @@ async def test_the_runs_key_leads_nowhere_while_no_runs_are_shown(tmp_path: Path
     async with kit.home(tmp_path) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "› 2node"))
         await pilot.press("1")
-        await pilot.press("enter")
-        await until(pilot, lambda: app.opened)
+        await press(pilot, "enter", then=lambda: app.opened)
         assert app.opened[0][0] == "wizard", "the cursor is where it was"
 
 
@@ -78,8 +77,7 @@ async def test_read_only_it_offers_no_run_and_no_tags(tmp_path: Path) -> None:
         await until(pilot, lambda: kit.shows(app, "  none yet"))
         assert not kit.shows(app, "r runs the selected profile")
         kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
-        await pilot.press("f5")
-        await until(pilot, lambda: kit.shows(app, "pair-7f3a") and "o order" in screen_text(app))
+        await press(pilot, "f5", shows=("pair-7f3a", "o order"))
         assert "space mark" in screen_text(app) and "tags" not in screen_text(app)
 
 
@@ -131,13 +129,11 @@ async def test_running_a_profile_asks_first(tmp_path: Path) -> None:
         await pilot.press("2", "j")
         for answer in ("n", "escape", "enter", "y"):
             assert not app.opened
-            await pilot.press("r")
-            await until(pilot, lambda: app.screen.is_modal)
+            await press(pilot, "r", then=lambda: app.screen.is_modal)
             assert "Checks 2 hosts first: ada, grace." in screen_text(app)
             assert "2 × 4 = 8 processes" in screen_text(app)
             await kit.asked(pilot)
-            await pilot.press(answer)
-            await until(pilot, lambda: not app.screen.is_modal)
+            await press(pilot, answer, then=lambda: not app.screen.is_modal)
             await pilot.pause()
         assert app.opened[0][2] is True
 
@@ -146,16 +142,14 @@ async def test_running_a_profile_with_errors_shows_them(tmp_path: Path) -> None:
     broken = kit.add_profile(tmp_path, "broken", "disttui: 1\nhosts: []\n")
     async with kit.home(tmp_path) as (app, pilot):
         await until(pilot, lambda: "has errors" in screen_text(app))
-        await pilot.press("r")
-        await until(pilot, lambda: bool(app.opened) or app.screen.is_modal)
+        await press(pilot, "r", then=lambda: bool(app.opened) or app.screen.is_modal)
         assert app.opened == [("wizard", broken, False)]
 
 
 async def test_stop_is_offered_only_for_active_runs(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
         assert "x stop" in screen_text(app)
-        await pilot.press("G")
-        await pilot.pause()
+        await press(pilot, "G")
         assert "x stop" not in screen_text(app)
         await pilot.press("x")
         assert not app.screen.is_modal
@@ -165,11 +159,8 @@ async def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
     """A host that no name server knows: the app stays, and tells what ssh would."""
     kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100)
     async with kit.home(tmp_path) as (app, pilot):
-        await pilot.press("x")
-        await until(pilot, lambda: app.screen.is_modal)
-        await kit.asked(pilot)
-        await pilot.press("y")
-        await until(pilot, lambda: kit.shows(app, "was not stopped"))
+        await kit.asked(pilot, "x")
+        await press(pilot, "y", shows="was not stopped")
         assert "no-such-host.invalid" in screen_text(app)
 
 
@@ -179,15 +170,13 @@ async def test_read_only_offers_no_change(tmp_path: Path) -> None:
         assert "read-only" in text
         assert "x stop" not in text
         assert "r run" not in text
-        await pilot.press("x", "r")
-        await pilot.pause()
+        await press(pilot, "x", "r")
         assert not app.screen.is_modal
 
 
 async def test_filter(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):
-        await pilot.press("slash", *"pair fail")
-        await pilot.pause()
+        await press(pilot, "slash", *"pair fail")
         assert [app.screen.query_one("#runs", Table).key, app.screen.query_one("#runs", Table).count] == [
             "pair-5e20",
             1,
@@ -195,8 +184,7 @@ async def test_filter(tmp_path: Path) -> None:
         await pilot.press("enter", "enter")
         assert app.opened == [("replay", "pair-5e20")]
         await until(pilot, lambda: screen_text(app).count("no matching rows") == 2)  # profiles and hosts
-        await pilot.press("escape")
-        await pilot.pause()
+        await press(pilot, "escape")
         assert app.screen.query_one("#runs", Table).count == 6
         assert app.screen.query_one("#runs", Table).key == "pair-5e20"
 
@@ -207,21 +195,16 @@ async def test_titles_count_filtered_rows_and_columns_stay(tmp_path: Path) -> No
         await pilot.press("slash", *"pair")
         await until(pilot, lambda: all(kit.shows(app, words) for words in ("Runs · 4 of 6", "Profiles · 1 of 7")))
         assert screen_text(app).splitlines()[2] == head
-        await pilot.press("escape")
-        await until(pilot, lambda: kit.shows(app, "Runs · 6 ") and kit.shows(app, "Profiles · 7 "))
+        await press(pilot, "escape", shows=("Runs · 6 ", "Profiles · 7 "))
 
 
 async def test_a_filter_shows_its_sign_and_the_footer_its_keys(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(80, 24)) as (app, pilot):
-        await pilot.press("slash", *"pair")
-        await until(pilot, lambda: " / filter pair" in screen_text(app) and kit.shows(app, "enter apply  esc all rows"))
+        await press(pilot, "slash", *"pair", shows=(" / filter pair", "enter apply  esc all rows"))
         assert "/ filter" not in screen_text(app).splitlines()[-1], "there it would be one more letter"
-        await pilot.press("enter")
-        await until(pilot, lambda: kit.shows(app, "enter open") and " / filter pair" in screen_text(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: "filter pair" not in screen_text(app) and kit.shows(app, "Runs · 6 "))
-        await pilot.press("slash")
-        await until(pilot, lambda: kit.shows(app, "text to search for"))
+        await press(pilot, "enter", shows=("enter open", " / filter pair"))
+        await press(pilot, "escape", then=lambda: "filter pair" not in screen_text(app) and kit.shows(app, "Runs · 6 "))
+        await press(pilot, "slash", shows="text to search for")
         await pilot.press("enter")  # there is nothing to keep
         await until(pilot, lambda: not kit.shows(app, "text to search for") and isinstance(app.focused, Table))
 
@@ -229,8 +212,7 @@ async def test_a_filter_shows_its_sign_and_the_footer_its_keys(tmp_path: Path) -
 async def test_when_a_run_began_stands_in_its_row_on_40_columns(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(40, 12)) as (app, pilot):
         await until(pilot, lambda: re.search(r"running +pair-7f3a +13 min ago", screen_text(app)))
-        await pilot.press("3")
-        await until(pilot, lambda: re.search(r"edsger +◇ uneven-02c1", screen_text(app)))
+        await press(pilot, "3", then=lambda: re.search(r"edsger +◇ uneven-02c1", screen_text(app)))
 
 
 async def test_a_long_cause_wraps_beside_its_name_and_details_scroll(tmp_path: Path) -> None:
@@ -242,15 +224,13 @@ async def test_a_long_cause_wraps_beside_its_name_and_details_scroll(tmp_path: P
         await until(pilot, lambda: details.max_scroll_y > 0)
         await pilot._post_mouse_events([MouseScrollDown], "#details")
         await until(pilot, lambda: details.scroll_y > 0)
-        await pilot.press("k")
-        await until(pilot, lambda: kit.shows(app, "not seen  uneven-02c1"))
+        await press(pilot, "k", shows="not seen  uneven-02c1")
 
 
 async def test_failure_cause_is_visible_in_details_on_40_columns(tmp_path: Path) -> None:
     # its losses are known, too
-    async with kit.home(tmp_path, failed, size=(40, 12)) as (app, pilot):
-        await pilot.press("j", "j", "d")
-        await until(pilot, lambda: kit.shows(app, "OutOfMemoryError"))
+    async with kit.home(tmp_path, failed, size=(40, 12)) as (_, pilot):
+        await press(pilot, "j", "j", "d", shows="OutOfMemoryError")
 
 
 async def test_a_run_that_appears_on_disk_is_listed_automatically(tmp_path: Path) -> None:
@@ -297,15 +277,13 @@ async def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monk
     path.write_text("disttui: 1\n" + "# padding\n" * 60 + "hosts: [ada]\nnum_procesess: 2\njob: {builtin: bytegpt}\n")
     app = DisttuiApp(kit.environ(tmp_path))
     async with kit.home(tmp_path, app=app) as (app, pilot):
-        await pilot.press("2", "enter")
-        await until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
+        await press(pilot, "2", "enter", shows="✗ unknown key 'num_procesess'")
         assert "  63  num_procesess: 2" in screen_text(app)
         assert "n next" not in screen_text(app), "there is one error"
         opened: list[Path | None] = []
         monkeypatch.setattr(app.router, "open_wizard", lambda profile=None, **_: opened.append(profile))
         path.write_text("disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
-        await pilot.press("r")
-        await until(pilot, lambda: opened)
+        await press(pilot, "r", then=lambda: opened)
         assert opened == [path]
 
 
@@ -333,8 +311,7 @@ async def test_a_queued_run_is_not_running_and_shows_its_reason(tmp_path: Path, 
     (job / "seen.json").write_text(json.dumps(said))
     os.utime(job / "seen.json", (kit.NOW - 5, kit.NOW - 5))
     async with kit.home(tmp_path) as (app, pilot):
-        await pilot.press("d")
-        await until(pilot, lambda: kit.shows(app, "waits"))
+        await press(pilot, "d", shows="waits")
         assert "nothing running · 2 queued" in screen_text(app)
         assert "1:40" not in screen_text(app), "it has taken no time yet"
         assert "◌ queued" in screen_text(app) and "ada: bob's llama-02c1 holds GPU 1" in screen_text(app)
@@ -342,8 +319,7 @@ async def test_a_queued_run_is_not_running_and_shows_its_reason(tmp_path: Path, 
         head, row = (next(line for line in lines if words in line) for words in (" took ", "◌ queued "))
         end = head.index("took") + len("took")
         assert not row[end - len("1:40") : end].strip(), "its wait is not how long it took"
-        await pilot.press("j")
-        await until(pilot, lambda: kit.shows(app, "job 12: Resources (waiting for free nodes)"))
+        await press(pilot, "j", shows="job 12: Resources (waiting for free nodes)")
 
 
 def test_a_run_that_only_waited_took_no_time(tmp_path: Path) -> None:
@@ -387,8 +363,7 @@ async def test_details_show_the_loss_of_the_row_and_its_rank(tmp_path: Path) -> 
     path.write_text("".join(json.dumps({"t": 1, "step": step, "loss": 4.0 - step / 10}) + "\n" for step in range(9)))
     load_run(folder).note_seen({"run": "pair-7f3a", "attempt": 1, "step": 20, "loss": 1.25})
     async with kit.home(tmp_path) as (app, pilot):
-        await pilot.press("d")
-        await until(pilot, lambda: kit.shows(app, "4 to 1.25, rank 0"))
+        await press(pilot, "d", shows="4 to 1.25, rank 0")
         assert screen_text(app).count("1.25") == 2
 
 
@@ -408,8 +383,7 @@ async def test_run_details_show_the_loss_curve_and_failure_cause(tmp_path: Path)
     cause = {"node": 0, "rank": 3, "kind": "exception", "type": "ValueError", "message": "no such token\x1b[2J"}
     (folder / "0" / "exit.json").write_text(json.dumps({**end, "cause": cause}))
     async with kit.home(tmp_path) as (app, pilot):
-        await pilot.press("d")
-        await until(pilot, lambda: kit.shows(app, "rank 3: ValueError: no such token"))
+        await press(pilot, "d", shows="rank 3: ValueError: no such token")
         assert re.search(r"loss +▇[▁-▇]{22}▁  4 to 1.01\b", screen_text(app)), screen_text(app)
         assert "[1] Runs · 1" in screen_text(app)
 
@@ -420,11 +394,9 @@ async def test_a_loss_of_nan_and_a_silent_run_are_marked(tmp_path: Path) -> None
     answered = {"run": "pair-7f3a", "node_rank": 0, "state": "running", "step": 8, "attempt": 1, "silent": 24.2}
     (folder / "seen.json").write_text(json.dumps(answered))
     async with kit.home(tmp_path) as (app, pilot):
-        await pilot.press("d")
-        await until(pilot, lambda: kit.shows(app, "▲ silent"))
+        await press(pilot, "d", shows="▲ silent")
         assert kit.shows(app, "no step for 24 s at the last check")
-        await pilot.press("j")
-        await until(pilot, lambda: kit.shows(app, "the loss is nan"))
+        await press(pilot, "j", shows="the loss is nan")
 
 
 async def test_an_example_is_not_offered_to_run(tmp_path: Path) -> None:
@@ -432,11 +404,9 @@ async def test_an_example_is_not_offered_to_run(tmp_path: Path) -> None:
     async with kit.home(tmp_path) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "› 2node"))
         assert "node1" not in screen_text(app) and "2 of yours" in screen_text(app)
-        await pilot.press("r", "d")
-        await until(pilot, lambda: kit.shows(app, "2 of yours: enter asks which"))
+        await press(pilot, "r", "d", shows="2 of yours: enter asks which")
         assert len(app.screen_stack) == 1
-        await pilot.press("G")
-        await until(pilot, lambda: "r run" in screen_text(app).splitlines()[-1])
+        await press(pilot, "G", then=lambda: "r run" in screen_text(app).splitlines()[-1])
 
 
 async def test_home_shows_why_the_hosts_of_a_run_do_not_answer(tmp_path: Path) -> None:
@@ -466,11 +436,9 @@ async def test_a_rerun_uses_the_recorded_profile(tmp_path: Path) -> None:
     opened: list[Any] = []
     async with kit.home(tmp_path) as (app, pilot):
         app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
-        await pilot.press("r")
-        await kit.asked(pilot)
+        await kit.asked(pilot, "r")
         assert "Rerun pair-91bd" in screen_text(app)
-        await pilot.press("enter")
-        await until(pilot, lambda: opened)
+        await press(pilot, "enter", then=lambda: opened)
     assert (opened[0].profile.launch.grace, opened[0].resume_from) == (7, None)
 
 
@@ -488,42 +456,33 @@ async def test_cursor_starts_on_profiles_while_there_are_no_runs(tmp_path: Path)
         await until(pilot, lambda: kit.shows(app, "none yet; r runs the selected profile"))
         await until(pilot, lambda: app.focused is not None and app.focused.id == "profiles")
         assert "enter open" in screen_text(app)
-        await pilot.press("1")
-        await until(pilot, lambda: not kit.shows(app, "enter open"))
+        await press(pilot, "1", then=lambda: not kit.shows(app, "enter open"))
         await pilot.press("2")
         kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
-        await pilot.press("f5")
-        await until(pilot, lambda: app.focused is not None and app.focused.id == "runs")
+        await press(pilot, "f5", then=lambda: app.focused is not None and app.focused.id == "runs")
 
 
 async def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(80, 24)) as (app, pilot):
-        await pilot.press("3", "d")
-        await until(pilot, lambda: kit.shows(app, "disttui top ada"))
+        await press(pilot, "3", "d", shows="disttui top ada")
         assert re.search(r"running +● running pair-7f3a  ◇ not seen uneven-02c1", screen_text(app)), screen_text(app)
         assert "[3] Hosts · 4" in screen_text(app)
         assert app.focused is not None and app.focused.id == "hosts"
-        await pilot.press("1")
-        await until(pilot, lambda: kit.shows(app, "started") and not kit.shows(app, "[3] Hosts"))
+        await press(pilot, "1", then=lambda: kit.shows(app, "started") and not kit.shows(app, "[3] Hosts"))
 
 
 async def test_a_question_taller_than_the_terminal_scrolls_by_keys(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(40, 12)) as (app, pilot):
-        await pilot.press("j", "j", "space", "space", "space", "D")
-        await kit.asked(pilot)
+        await kit.asked(pilot, "j", "j", "space", "space", "space", "D")
         assert "cannot be undone." not in screen_text(app)
-        await pilot.press(*["down"] * 8)
-        await until(pilot, lambda: kit.shows(app, "cannot be undone."))
-        await pilot.press("n")
-        await until(pilot, lambda: not app.screen.is_modal)
+        await press(pilot, *["down"] * 8, shows="cannot be undone.")
+        await press(pilot, "n", then=lambda: not app.screen.is_modal)
 
 
 async def test_themes_are_seen_on_the_screen_beside_their_list(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(80, 24)) as (app, pilot):
-        await pilot.press("ctrl+p", *"theme")
-        await until(pilot, lambda: kit.shows(app, "Choose a theme"))
-        await pilot.press("enter")
-        await until(pilot, lambda: kit.shows(app, "disttui-light"))
+        await press(pilot, "ctrl+p", *"theme", shows="Choose a theme")
+        await press(pilot, "enter", shows="disttui-light")
         assert "[1] Runs · 6" in screen_text(app) and "enter choose   esc cancel" in screen_text(app)
         strip = app.screen._compositor.render_strips(app.size)[5]
         (word,) = [segment for segment in strip if "finished" in segment.text]

@@ -27,7 +27,7 @@ from disttui.tui.widgets.table import Table
 from tests.tui import shelf_kit as kit
 from tests.tui.scenes.home import failed, live, watched
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import assert_snapshots, screen_text, until
+from tests.tui.snap import assert_snapshots, press, screen_text, until
 from tests.tui.top_kit import host as kit_host
 from tests.tui.top_kit import lease
 
@@ -93,11 +93,9 @@ async def test_details_draw_the_loss_where_there_is_room(tmp_path: Path) -> None
 async def test_details_of_a_host_show_each_gpu_and_who_has_it(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(120, 45)) as (app, pilot):
         await watched(pilot)
-        await pilot.press("3", "j", "j", "d")
-        await until(pilot, lambda: re.search(r"GPU 0 .* °C  free", screen_text(app)))
+        await press(pilot, "3", "j", "j", "d", then=lambda: re.search(r"GPU 0 .* °C  free", screen_text(app)))
         assert re.search(r"GPU 3 .* °C  carol's reservation, for 2 h more", screen_text(app)), screen_text(app)
-        await pilot.press("k")
-        await until(pilot, lambda: kit.shows(app, "Is an SSH server running there?"))
+        await press(pilot, "k", shows="Is an SSH server running there?")
 
 
 def test_a_run_of_others_is_not_seen_without_its_host() -> None:
@@ -132,8 +130,7 @@ async def test_a_run_of_others_is_listed_and_opens_if_it_may_be_read(tmp_path: P
             assert "x stop" not in footer and "r run" not in footer, "it is not this user's"
             await pilot.press("D", "a")
             assert not app.screen.is_modal
-            await pilot.press("enter")
-            await until(pilot, lambda: app.opened)
+            await press(pilot, "enter", then=lambda: app.opened)
             assert asked == [("llama-02c1", "ada")]
             assert app.opened == [("run", "llama-02c1") if readable else ("top", ("ada",), None)]
             assert readable or kit.shows(app, "llama-02c1 of bob cannot be read")
@@ -156,15 +153,12 @@ async def test_hosts_are_watched_only_while_home_is_shown(tmp_path: Path) -> Non
             kit.add_run(tmp_path, "pair-new1", {"hopper": 4}, ago=5)
             await until(pilot, lambda: begun)
             assert set(begun[0]) == {"ada", "edsger", "grace", "hopper", "local"}
-            await pilot.press("question_mark")
-            await until(pilot, lambda: app.screen.is_modal)
+            await press(pilot, "question_mark", then=lambda: app.screen.is_modal)
             assert not closed, "the help covers a part of it"
-            await pilot.press("escape")
-            await until(pilot, lambda: isinstance(app.screen, HomeScreen))
+            await press(pilot, "escape", then=lambda: isinstance(app.screen, HomeScreen))
             await app.push_screen(SideScreen())
             await until(pilot, lambda: closed)
-            await pilot.press("q")
-            await until(pilot, lambda: len(begun) == 2)
+            await press(pilot, "q", then=lambda: len(begun) == 2)
 
 
 async def test_two_readings_at_once_are_one_visit(tmp_path: Path) -> None:
@@ -206,15 +200,13 @@ async def test_a_newcomer_is_offered_a_sandbox_and_ssh_config_hosts(tmp_path: Pa
         await until(pilot, lambda: kit.shows(app, "in your ssh config"))
         assert re.search(r"\n +ada .*\n +grace .*\n +this machine", screen_text(app)), screen_text(app)
         assert app.screen._watched == ["local"], "no host of a newcomer is connected to"  # type: ignore[attr-defined]
-        await pilot.press("s")
-        await until(pilot, lambda: app.opened)
+        await press(pilot, "s", then=lambda: app.opened)
         assert app.opened == [("sandbox",)]
 
 
 async def test_read_only_a_newcomer_cannot_train(tmp_path: Path) -> None:
     async with kit.home(tmp_path, app=Doors(kit.environ(tmp_path), read_only=True)) as (app, pilot):
-        await pilot.press("s")
-        await pilot.pause()
+        await press(pilot, "s")
         assert not app.opened
 
 
@@ -239,8 +231,7 @@ async def test_a_newcomer_sees_what_others_run_on_their_hosts(tmp_path: Path, si
         used = replace(kit_host(1, 2), name="local", leases=(lease("bob", [0], run="vit-02c1"),))
         app.screen.post_message(TopChanged((used,), kit.NOW))
         await until(pilot, lambda: kit.shows(app, "[1] Runs"))
-        await pilot.press("1")
-        await until(pilot, lambda: kit.shows(app, "● running  vit-02c1"))
+        await press(pilot, "1", shows="● running  vit-02c1")
         assert ("train now, on this machine" in screen_text(app)) == (size[1] > 12)
         assert "[2]" in screen_text(app) and "[3]" in screen_text(app)
         app.screen.post_message(TopChanged((HostNow("local", since=kit.NOW),), kit.NOW))  # connected again

@@ -14,7 +14,7 @@ from disttui.runner.runs.notes import Notes, read_notes
 from disttui.tui.app import DisttuiApp
 from disttui.tui.widgets.table import Table
 from tests.tui import shelf_kit as kit
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.unit.library_kit import User, bare
 
 _RUNS = Path("data") / "disttui" / "runs"
@@ -50,8 +50,7 @@ def _order(app: DisttuiApp) -> list[str]:
 async def test_runs_are_ordered_by_age_name_state_and_duration(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(119, 30)) as (app, pilot):
         assert _order(app)[:6] == ["pair-7f3a", "uneven-02c1", "pair-91bd", "pair-5e20", "llama-c3d4", "pair-0a11"]
-        await pilot.press("o")
-        await until(pilot, lambda: kit.shows(app, "[1] Runs · 6 · by name"))
+        await press(pilot, "o", shows="[1] Runs · 6 · by name")
         assert _order(app)[:6] == ["llama-c3d4", "pair-7f3a", "pair-91bd", "pair-5e20", "pair-0a11", "uneven-02c1"]
         head = screen_text(app).splitlines()[2]
         await pilot.click("#runs", offset=(head.index("took"), 1))
@@ -63,27 +62,19 @@ async def test_marked_runs_are_tagged_together_and_found_by_tag(tmp_path: Path) 
     kit.busy_machine(tmp_path)
     runs = tmp_path / _RUNS
     async with kit.home(tmp_path) as (app, pilot):
-        await pilot.press("space", "space")
-        await until(pilot, lambda: kit.shows(app, "2 marked"))
-        await pilot.press("a")
-        await until(pilot, lambda: kit.shows(app, "Tags and a note for 2 runs"))
+        await press(pilot, "space", "space", shows="2 marked")
+        await press(pilot, "a", shows="Tags and a note for 2 runs")
         await pilot.press(*"best", "tab", *"ask Ada", "enter")
         await until(pilot, lambda: not app.screen.is_modal and screen_text(app).count("best") == 2)
-        await pilot.press("escape", "g", "a")
-        await until(pilot, lambda: kit.shows(app, "Tags and a note for pair-7f3a"))
-        await pilot.press("space", *"x" * 40, "enter")
-        await until(pilot, lambda: kit.shows(app, "is not a valid tag"))
-        await pilot.press(*["backspace"] * 40, *"big", "enter")
-        await until(pilot, lambda: kit.shows(app, "best big"))
-        await pilot.press("a")
-        await until(pilot, lambda: kit.shows(app, "esc cancel"))
+        await press(pilot, "escape", "g", "a", shows="Tags and a note for pair-7f3a")
+        await press(pilot, "space", *"x" * 40, "enter", shows="is not a valid tag")
+        await press(pilot, *["backspace"] * 40, *"big", "enter", shows="best big")
+        await press(pilot, "a", shows="esc cancel")
         line = next(row for row in screen_text(app).splitlines() if "esc cancel" in row)
         await pilot.click(offset=(line.index("esc cancel"), screen_text(app).splitlines().index(line)))
         await until(pilot, lambda: not app.screen.is_modal)
-        await pilot.press("slash", *"big", "enter")
-        await until(pilot, lambda: app.screen.query_one("#runs", Table).count == 1)
-        await pilot.press("d")
-        await until(pilot, lambda: kit.shows(app, "ask Ada"))
+        await press(pilot, "slash", *"big", "enter", then=lambda: app.screen.query_one("#runs", Table).count == 1)
+        await press(pilot, "d", shows="ask Ada")
     assert read_notes(runs / "pair-7f3a") == Notes(("best", "big"), "ask Ada")
     assert read_notes(runs / "uneven-02c1") == Notes(("best",), "ask Ada")
 
@@ -93,15 +84,13 @@ async def test_deleting_marked_runs_says_what_goes_where_and_asks(tmp_path: Path
     gone = [_played(tmp_path, f"played-000{number}") for number in (1, 2)]
     left = kit.add_run(tmp_path, "played-0003", {"no-such-host.invalid": 1}, ago=800, heard=100, end="failed")
     async with kit.home(tmp_path, size=(140, 40)) as (app, pilot):
-        await pilot.press("D")
-        await pilot.pause()
+        await press(pilot, "D")
         assert not app.screen.is_modal, "the run under the cursor lives"
         table = app.screen.query_one("#runs", Table)
         for run in ("played-0001", "played-0002", "played-0003"):
             table.select(run)
             await pilot.press("space")
-        await pilot.press("D")
-        await kit.asked(pilot)
+        await kit.asked(pilot, "D")
         text = screen_text(app)
         for words in (
             "Delete 3 runs?",
@@ -111,8 +100,7 @@ async def test_deleting_marked_runs_says_what_goes_where_and_asks(tmp_path: Path
             "checkpoints",
         ):
             assert words in text, text
-        await pilot.press("y")
-        await until(pilot, lambda: kit.shows(app, "2 runs deleted"))
+        await press(pilot, "y", shows="2 runs deleted")
         await until(pilot, lambda: kit.shows(app, "played-0003 was not deleted"))
     assert [folder.exists() for folder in (*gone, left)] == [False, False, True]
 
@@ -122,13 +110,10 @@ async def test_clean_up_shows_what_is_old_before_it_is_deleted(tmp_path: Path) -
     for folder, end in ((old, 1_000_000.0), (new, 2e9)):
         (folder / "0" / "exit.json").write_text(json.dumps({"t": end, "state": "finished", "code": 0}))
     async with kit.home(tmp_path) as (app, pilot):
-        await pilot.press("C")
-        await until(pilot, lambda: kit.shows(app, "more than 30 days ago"))
-        await pilot.press("enter")
-        await kit.asked(pilot)
+        await press(pilot, "C", shows="more than 30 days ago")
+        await kit.asked(pilot, "enter")
         assert "Delete 1 run?" in screen_text(app) and "played-0001" in screen_text(app)
-        await pilot.press("y")
-        await until(pilot, lambda: not old.exists())
+        await press(pilot, "y", then=lambda: not old.exists())
     assert new.exists()
 
 
@@ -142,8 +127,7 @@ async def test_errors_in_an_edited_profile_are_shown_with_their_line(tmp_path: P
         file.write_text("disttui: 1\nhosts: [ada]\nnum_procesess: 2\njob: {builtin: bytegpt}\n")
 
     async with kit.home(tmp_path, app=DisttuiApp(kit.environ(tmp_path))) as (app, pilot):
-        await pilot.press("2", "j")
-        await pilot.pause()
+        await press(pilot, "2", "j")
         footer = screen_text(app).splitlines()[-1]
         with patch("disttui.tui.home.manage.open_editor", editor):
             await pilot.click("FooterBar", offset=(footer.index("e edit"), 0))
@@ -164,20 +148,15 @@ async def test_sync_key_updates_team_libraries_and_reports_results(tmp_path: Pat
     config.write_text(f"libraries: [{{name: team, git: '{tmp_path / 'hub.git'}'}}]\n")
     async with kit.home(home, size=(160, 40)) as (app, pilot):
         await until(pilot, lambda: kit.shows(app, "library team: its folder is missing"))
-        await pilot.press("2")
-        await until(pilot, lambda: "S sync" in screen_text(app).splitlines()[-1])
-        await pilot.press("S")
-        await until(pilot, lambda: kit.shows(app, "team: cloned") and kit.shows(app, "of alice"))
+        await press(pilot, "2", then=lambda: "S sync" in screen_text(app).splitlines()[-1])
+        await press(pilot, "S", shows=("team: cloned", "of alice"))
         assert [row.library for row in app.inventory.profiles if row.name == "two"] == ["team"]
         (tmp_path / "hub.git").rename(tmp_path / "gone.git")
-        await pilot.press("S")
-        await until(pilot, lambda: kit.shows(app, "cannot sync team"))
+        await press(pilot, "S", shows="cannot sync team")
         full = OSError(errno.ENOSPC, "No space left on device")
         with patch("disttui.runner.api.libraries.sync_libraries", side_effect=full):
-            await pilot.press("S")
-            await until(pilot, lambda: kit.shows(app, "No space left on device"))
-        await pilot.press("1")
-        await until(pilot, lambda: "S sync" not in screen_text(app).splitlines()[-1])
+            await press(pilot, "S", shows="No space left on device")
+        await press(pilot, "1", then=lambda: "S sync" not in screen_text(app).splitlines()[-1])
 
 
 async def test_keys_that_would_do_nothing_are_not_in_the_footer(tmp_path: Path) -> None:
@@ -187,7 +166,5 @@ async def test_keys_that_would_do_nothing_are_not_in_the_footer(tmp_path: Path) 
             return screen_text(app).splitlines()[-1]
 
         assert "D delete" not in footer() and "space mark" in footer(), "the run under the cursor lives"
-        await pilot.press("G")
-        await until(pilot, lambda: "D delete" in footer())
-        await pilot.press("3")
-        await until(pilot, lambda: "space mark" not in footer() and "D delete" not in footer())
+        await press(pilot, "G", then=lambda: "D delete" in footer())
+        await press(pilot, "3", then=lambda: "space mark" not in footer() and "D delete" not in footer())

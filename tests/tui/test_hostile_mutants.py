@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.command import ran
 from tests.tui import mutants
 from tests.tui.shelf_kit import Silent
 from tests.unit import test_hostile_mirror as mirrors
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 def _look_at(first: int, count: int, screens: int) -> None:
     command = [sys.executable, "-m", "tests.tui.mutants", *map(str, (first, count, screens))]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    done = ran(command, cwd=ROOT, timeout=1800)
     said = done.stdout.splitlines()
     assert done.returncode == 0, f"{said[-1:]} {done.returncode} {done.stderr[-3000:]}"
     assert int(said[-1]) < 300, "MiB"

@@ -25,7 +25,7 @@ from disttui.tui.wizard.draft import HostCheck
 from tests.light import light_python
 from tests.tui import shelf_kit as kit
 from tests.tui.frames import Filmed, painted
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import HOSTS, record, start, wizard
 
 
@@ -123,12 +123,10 @@ async def test_enter_alone_starts_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     async with wizard(tmp_path, profile=profile) as (pilot, opened):
         await until(pilot, lambda: "✓ enter starts 8 processes on 1 host" in screen_text(pilot.app))
         for _ in range(3):
-            await pilot.press("enter")
-            await kit.asked(pilot)
+            await kit.asked(pilot, "enter")
             assert "Start 8 processes on 1 host?" in screen_text(pilot.app)
             assert "gpu1 8 = 8 processes" in screen_text(pilot.app)
-            await pilot.press("enter")
-            await until(pilot, lambda: pilot.app.screen is opened)
+            await press(pilot, "enter", then=lambda: pilot.app.screen is opened)
         app = cast(DisttuiApp, pilot.app)
         for _ in range(8):  # typed ahead
             await app.on_event(events.Key("enter", None))
@@ -136,8 +134,7 @@ async def test_enter_alone_starts_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert not started
         if app.screen is not opened:
             await kit.asked(pilot)
-            await pilot.press("n")
-            await until(pilot, lambda: app.screen is opened)
+            await press(pilot, "n", then=lambda: app.screen is opened)
         await start(pilot, opened)
         await until(pilot, lambda: started)
 

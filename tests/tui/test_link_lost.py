@@ -17,7 +17,7 @@ from tests.cluster import Cluster
 from tests.cluster.typed import User, wait_gone
 from tests.faults.kit import Fault
 from tests.tui.shelf_kit import shows
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -57,8 +57,7 @@ async def test_a_cut_link_is_reported_and_reestablished(fault: Fault) -> None:
             lines = app.screen.query_one(LogView).lines
             count = fault.steps(1)
             await until(pilot, lambda: f"rank 1 of attempt 1 counts {count}" in _last_of(lines, 1))
-            await pilot.press("q")
-            await until(pilot, lambda: app._exit)
+            await press(pilot, "q", then=lambda: app._exit)
 
 
 def _last_of(lines: Any, rank: int) -> str:
@@ -75,8 +74,7 @@ async def test_a_silent_host_delays_only_its_own_part(fault: Fault) -> None:
         app = _app(fault)
         async with app.run_test(size=(80, 24), notifications=True) as pilot:
             await until(pilot, lambda: shows(app, "rank 0 of attempt 1 counts"))
-            await pilot.press("slash", *"counts", "enter")
-            await until(pilot, lambda: shows(app, "/ “counts”"))
+            await press(pilot, "slash", *"counts", "enter", shows="/ “counts”")
             await until(pilot, lambda: shows(app, "◇ node2 unreachable since"))
             await pilot.press("q", "q")
     second.cut_viewer(here, False)

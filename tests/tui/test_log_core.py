@@ -23,6 +23,7 @@ from disttui.tui.log.rows import LogFilter, Rows
 from disttui.tui.log.search import Pattern
 from disttui.tui.log.sources import AttemptLog, LogSources
 from disttui.tui.log.view import LogViewState
+from tests.files import new_file, new_folder
 from tests.tui.demo_log import Writer
 from tests.unit.waiting import Patience
 
@@ -195,8 +196,7 @@ def test_every_line_has_one_place_in_the_order_of_time(steps: list[dict[int, lis
 
 def test_lines_of_two_hosts_are_merged_by_corrected_time(tmp_path: Path) -> None:
     for node, times in ((0, (10.0, 12.0)), (1, (111.0, 113.0))):
-        attempt = tmp_path / str(node) / "attempt-1"
-        attempt.mkdir(parents=True)
+        attempt = new_folder(tmp_path / str(node) / "attempt-1")
         (attempt / f"rank-{node}.log").write_text("one\ntwo\n")
         notes = [{"t": t, "sizes": {str(node): 4 * (turn + 1)}} for turn, t in enumerate(times)]
         (attempt / "growth.jsonl").write_text("not json\n" + "".join(json.dumps(note) + "\n" for note in notes))
@@ -206,10 +206,8 @@ def test_lines_of_two_hosts_are_merged_by_corrected_time(tmp_path: Path) -> None
 
 
 def test_a_truncated_log_starts_a_generation_and_loses_nothing(tmp_path: Path) -> None:
-    attempt = tmp_path / "0" / "attempt-1"
-    attempt.mkdir(parents=True)
-    path = attempt / "rank-0.log"
-    path.write_text("one\ntwo\nunfinished")
+    attempt = new_folder(tmp_path / "0" / "attempt-1")
+    path = new_file(attempt / "rank-0.log", "one\ntwo\nunfinished")
     log = LogSources(tmp_path).open()
     poll(log)
     assert all_lines(log, range(len(log.order))) == [(0, "one"), (0, "two")]
@@ -240,8 +238,7 @@ def test_line_times_can_be_queried_while_a_host_is_added(tmp_path: Path) -> None
 
 
 def test_a_tail_only_mirror_knows_where_it_begins(tmp_path: Path) -> None:
-    attempt = tmp_path / "0" / "attempt-2"
-    attempt.mkdir(parents=True)
+    attempt = new_folder(tmp_path / "0" / "attempt-2")
     (attempt / "rank-5.log").write_text("\0" * 4096 + "late\n")
     (tmp_path / "0" / ".mirror.json").write_text(json.dumps({"attempt-2/rank-5.log": [0, 4096]}))
     (attempt / "growth.jsonl").write_text('{"t": 1, "sizes": {"5": 4000}}\n{"t": 50, "sizes": {"5": 4101}}\n')
@@ -253,8 +250,7 @@ def test_a_tail_only_mirror_knows_where_it_begins(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_chosen_twice_in_a_row_is_shown(tmp_path: Path) -> None:
-    attempt = tmp_path / "0" / "attempt-1"
-    attempt.mkdir(parents=True)
+    attempt = new_folder(tmp_path / "0" / "attempt-1")
     for rank in range(2):
         (attempt / f"rank-{rank}.log").write_text("one\n")
     seen: list[SearchProgress] = []

@@ -23,9 +23,10 @@ from disttui.tui.log.ansi import safe_text
 from disttui.tui.log.index import LineIndex
 from disttui.tui.log.rows import Stretch
 from disttui.tui.log.search import TRIALS, Literal, limited
+from tests.files import new_file
 from tests.tui.demo_log import Writer
 from tests.tui.log_kit import cursor_line, log_view, type_in
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 
 
 @pytest.fixture
@@ -42,8 +43,7 @@ async def test_a_second_search_takes_the_place_of_the_first(writer: Writer) -> N
         await type_in(pilot, "slash", "checkpoint at step 5")
         await until(pilot, lambda: "/ “checkpoint at step 5” 1 of" in screen_text(app))
         assert "saved checkpoint at step 50" in cursor_line(app)
-        await pilot.press("slash", "end", "0", "enter")
-        await until(pilot, lambda: "/ “checkpoint at step 50” 1 of 4" in screen_text(app))
+        await press(pilot, "slash", "end", "0", "enter", shows="/ “checkpoint at step 50” 1 of 4")
 
 
 FOR_EVER = r"(\w+\s*)+$"
@@ -56,18 +56,15 @@ async def test_an_endless_expression_is_stopped_and_blocks_nothing(writer: Write
     writer.write({0: [BAIT]})
     async with log_view(writer) as (app, pilot):
         view, stall = app.log_view, Stall()
-        await pilot.press("slash", "ctrl+r", *FOR_EVER, "enter")
-        await until(pilot, lambda: "it takes too long" in screen_text(app))
+        await press(pilot, "slash", "ctrl+r", *FOR_EVER, "enter", shows="it takes too long")
         assert stall.end() < 1.0, "its lines are on the screen, and are not marked for long either"
         await pilot.press("escape")
         await type_in(pilot, "ampersand", FOR_EVER)
         await until(pilot, lambda: "✗ & " in screen_text(app) and "it takes too long" in screen_text(app))
         assert "No matches" in screen_text(app)
-        await pilot.press("escape", "g", "slash", *"checkpoint.at", "enter")
-        await until(pilot, lambda: "/ “checkpoint.at” (regex) 1 of" in screen_text(app))
+        await press(pilot, "escape", "g", "slash", *"checkpoint.at", "enter", shows="/ “checkpoint.at” (regex) 1 of")
         writer.write({0: ["fresh news"]})
-        await pilot.press("G")
-        await until(pilot, lambda: "fresh news" in screen_text(app))
+        await press(pilot, "G", shows="fresh news")
         assert view.following
 
 
@@ -122,8 +119,7 @@ def test_texts_are_found_where_the_expression_would_find_them(
     lines: list[str], words: list[str], case: bool, least: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "log"
-        path.write_text("".join(f"{line}\n" for line in lines))
+        path = new_file(Path(folder) / "log", "".join(f"{line}\n" for line in lines))
         index = LineIndex(path)
         index.look()
         while index.grow():
@@ -150,8 +146,7 @@ def test_a_letter_is_missed_only_where_nothing_stands_for_it() -> None:
 
 
 def test_many_hits_in_one_chunk(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("".join(f"Loss {number}\n" if number % 7 else "rest\n" for number in range(5000)))
+    path = new_file(tmp_path / "log", "".join(f"Loss {number}\n" if number % 7 else "rest\n" for number in range(5000)))
     index = LineIndex(path)
     index.look()
     while index.grow():
@@ -163,8 +158,7 @@ def test_many_hits_in_one_chunk(tmp_path: Path) -> None:
 
 
 def test_an_expression_finds_lines_over_the_length_limit(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("short\n" + "x" * (LINE_LIMIT + 5) + "end\nshort\n")
+    path = new_file(tmp_path / "log", "short\n" + "x" * (LINE_LIMIT + 5) + "end\nshort\n")
     index = LineIndex(path)
     index.look()
     while index.grow():

@@ -9,6 +9,7 @@ import pytest
 from textual.app import App, ComposeResult
 
 from disttui.tui.log import LogSources, LogView, Pattern
+from tests.files import new_folder
 from tests.tui.snap import screen_text, until
 
 HOSTILE = [
@@ -55,8 +56,7 @@ def steers(text: str) -> list[str]:
 @pytest.mark.parametrize("size", [(100, 40), (40, 12), (12, 3)])
 async def test_hostile_bytes_never_reach_a_strip(tmp_path: Path, size: tuple[int, int]) -> None:
     for rank in (0, 1):
-        folder = tmp_path / str(rank) / "attempt-1"
-        folder.mkdir(parents=True)
+        folder = new_folder(tmp_path / str(rank) / "attempt-1")
         (folder / f"rank-{rank}.log").write_bytes(b"\n".join(HOSTILE) + b"\n\x1b]52;c;tail")
     (tmp_path / "0" / "attempt-1" / "growth.jsonl").write_bytes(
         b'\xff\n{"t": "x"}\n[]\n{"t": 1, "sizes": {"a": 1}}\n{}\n'
@@ -81,8 +81,7 @@ async def test_hostile_bytes_never_reach_a_strip(tmp_path: Path, size: tuple[int
 
 
 async def test_a_find_sees_what_the_eye_sees(tmp_path: Path) -> None:
-    folder = tmp_path / "0" / "attempt-1"
-    folder.mkdir(parents=True)
+    folder = new_folder(tmp_path / "0" / "attempt-1")
     (folder / "rank-0.log").write_bytes(b"\x1b[31mErr\x1b[0mor: x\nhidden text\rshown\nna\xc3\xafve\n" + b"plain\n" * 9)
     app = HostileApp(tmp_path)
     async with app.run_test(size=(80, 24)) as pilot:

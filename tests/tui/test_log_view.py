@@ -1,4 +1,4 @@
-"""The keys and the mouse of the log view, on a mirror that grows."""
+"""The looks, keys and mouse of the log view, on a mirror that grows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from disttui.tui.log import Pattern
 from disttui.tui.log.status import badge
 from tests.tui.demo_log import TRACEBACK, Writer
 from tests.tui.log_kit import cursor_line, log_view, top_line, type_in
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import SIZES, assert_snapshot, press, screen_text, until
 
 
 @pytest.fixture
@@ -83,13 +83,11 @@ async def test_keys_typed_ahead_are_the_prompts(writer: Writer) -> None:
 async def test_a_bad_regular_expression_is_reported_in_the_prompt(writer: Writer) -> None:
     writer.steps(0, 5)
     async with log_view(writer) as (app, pilot):
-        await pilot.press("slash", "ctrl+r", "(", "enter")
-        await until(pilot, lambda: "✗ missing ), unterminated subpattern" in screen_text(app))
+        await press(pilot, "slash", "ctrl+r", "(", "enter", shows="✗ missing ), unterminated subpattern")
         await pilot.resize_terminal(44, 12)
         await until(pilot, lambda: "/ ( " in screen_text(app) and "✗ missing ), " in screen_text(app))
         await pilot.resize_terminal(100, 30)
-        await pilot.press("backspace", "s", "t", ".", "p", "enter")
-        await until(pilot, lambda: "of " in screen_text(app) and "(regex)" in screen_text(app))
+        await press(pilot, "backspace", "s", "t", ".", "p", "enter", shows=("of ", "(regex)"))
 
 
 async def test_end_of_a_long_pattern_stays_visible_when_narrowed(writer: Writer) -> None:
@@ -105,8 +103,7 @@ async def test_cursor_stays_in_sight_when_the_terminal_shrinks(writer: Writer) -
     async with log_view(writer) as (app, pilot):
         lines = app.log_view.lines
         lines.jump(200)
-        await pilot.press(*["down"] * 10)
-        await until(pilot, lambda: lines.cursor_seen)
+        await press(pilot, *["down"] * 10, then=lambda: lines.cursor_seen)
         line = cursor_line(app)[:40]  # a scroll bar follows
         for size in ((80, 12), (100, 30), (80, 10)):
             await pilot.resize_terminal(*size)
@@ -125,8 +122,7 @@ async def test_filter_and_back_keep_the_line(writer: Writer) -> None:
         await until(pilot, lambda: view.lines.lines.count == 39)
         shown = screen_text(app).splitlines()[:28]
         assert all("checkpoint" in text for text in shown)
-        await pilot.press("escape")
-        await until(pilot, lambda: view.lines.lines.count > 39)
+        await press(pilot, "escape", then=lambda: view.lines.lines.count > 39)
         assert (top_line(app), cursor_line(app)) == (before, line)
         await pilot.press("ampersand", "ctrl+n", *"step", "enter")
         await until(pilot, lambda: "WARNING" in top_line(app) and "step" not in top_line(app))
@@ -136,18 +132,14 @@ async def test_ranks_errors_and_the_pager(writer: Writer) -> None:
     writer.steps(0, 100)
     async with log_view(writer) as (app, pilot):
         view = app.log_view
-        await pilot.press("e")
-        await until(pilot, lambda: TRACEBACK[0] in cursor_line(app))
-        await pilot.press("o")
-        await pilot.pause()
+        await press(pilot, "e", then=lambda: TRACEBACK[0] in cursor_line(app))
+        await press(pilot, "o")
         assert app.opened == [(writer.path(3), 61)]
-        await pilot.press("3")
-        await until(pilot, lambda: "rank 3" in screen_text(app) and "node" not in top_line(app))
+        await press(pilot, "3", then=lambda: "rank 3" in screen_text(app) and "node" not in top_line(app))
         assert TRACEBACK[0] in cursor_line(app), "the line is kept where it is a line of the rank"
         await pilot.press("9")
         assert view.lines.view.choice.ranks == frozenset({3}), "there is no rank 9"
-        await pilot.press("a", "n")
-        await until(pilot, lambda: TRACEBACK[3] in cursor_line(app))
+        await press(pilot, "a", "n", then=lambda: TRACEBACK[3] in cursor_line(app))
 
 
 async def test_a_range_is_copied_by_key_and_by_mouse(writer: Writer) -> None:
@@ -155,8 +147,7 @@ async def test_a_range_is_copied_by_key_and_by_mouse(writer: Writer) -> None:
     async with log_view(writer) as (app, pilot):
         await pilot.press("g", "v", "j", "j")
         assert "3 lines selected" in screen_text(app)
-        await pilot.press("y")
-        await until(pilot, lambda: app.copied)
+        await press(pilot, "y", then=lambda: app.copied)
         assert app.copied[-1].splitlines() == [
             f"node{1 + rank // 2}:{rank} │ saved checkpoint at step 0" for rank in range(3)
         ]
@@ -165,10 +156,8 @@ async def test_a_range_is_copied_by_key_and_by_mouse(writer: Writer) -> None:
         await pilot.hover(lines, offset=(20, 7))
         await pilot.mouse_up(lines, offset=(20, 7))
         await until(pilot, lambda: "4 lines selected" in screen_text(app))
-        await pilot.press("0")
-        await until(pilot, lambda: "rank 0" in screen_text(app))
-        await pilot.press("escape", "Y")
-        await until(pilot, lambda: len(app.copied) == 2)
+        await press(pilot, "0", shows="rank 0")
+        await press(pilot, "escape", "Y", then=lambda: len(app.copied) == 2)
         assert app.copied[-1].count("\n") == 27 and "node1" not in app.copied[-1]
 
 
@@ -200,11 +189,9 @@ async def test_same_lines_of_several_ranks_are_folded(writer: Writer) -> None:
     async with log_view(writer) as (app, pilot):
         view = app.log_view
         total = view.lines.lines.count
-        await pilot.press("g", "x")
-        await until(pilot, lambda: "×4" in top_line(app))
+        await press(pilot, "g", "x", then=lambda: "×4" in top_line(app))
         await until(pilot, lambda: sum(view.lines.lines.rows.counts) == total)
-        await pilot.press("x")
-        await until(pilot, lambda: view.lines.lines.count == total and "×" not in top_line(app))
+        await press(pilot, "x", then=lambda: view.lines.lines.count == total and "×" not in top_line(app))
 
 
 async def test_a_progress_bar_that_never_ends_its_line_is_shown(writer: Writer) -> None:
@@ -214,8 +201,7 @@ async def test_a_progress_bar_that_never_ends_its_line_is_shown(writer: Writer) 
             log.write("\r 10% done\r 20% done")
         await until(pilot, lambda: "20% done" in screen_text(app))
         assert "10% done" not in screen_text(app)
-        await pilot.press("&", *"20%", "enter")
-        await until(pilot, lambda: app.log_view.lines.lines.count == 0)
+        await press(pilot, "&", *"20%", "enter", then=lambda: app.log_view.lines.lines.count == 0)
         assert "20% done" in screen_text(app)
 
 
@@ -233,11 +219,9 @@ async def test_attempts_and_times(writer: Writer) -> None:
         second.write({0: ["attempt two begins"]})
         await until(pilot, lambda: "attempt two begins" in screen_text(app))
         assert "attempt 2, [ shows 1\n" in screen_text(app)
-        await pilot.press("left_square_bracket")
-        await until(pilot, lambda: "step    19" in screen_text(app))
+        await press(pilot, "left_square_bracket", shows="step    19")
         assert "attempt 1, latest 2" in screen_text(app)
-        await pilot.press("right_square_bracket")
-        await until(pilot, lambda: "attempt two begins" in screen_text(app))
+        await press(pilot, "right_square_bracket", shows="attempt two begins")
 
 
 async def test_older_lines_are_asked_for_at_the_first(writer: Writer) -> None:
@@ -245,8 +229,7 @@ async def test_older_lines_are_asked_for_at_the_first(writer: Writer) -> None:
     (writer.mirror / "0" / ".mirror.json").write_text('{"attempt-1/rank-0.log": [0, 900]}')
     async with log_view(writer) as (app, pilot):
         assert not app.older
-        await pilot.press("g")
-        await until(pilot, lambda: app.older == [(900, 0)])
+        await press(pilot, "g", then=lambda: app.older == [(900, 0)])
 
 
 async def test_a_mirror_that_is_deleted_and_comes_back(writer: Writer) -> None:
@@ -272,8 +255,7 @@ async def test_an_attempts_log_stays_until_the_next_one_prints(writer: Writer) -
         assert "the last words" in screen_text(app) and "nothing yet" not in screen_text(app)
         second.write({0: ["attempt two begins"]})
         await until(pilot, lambda: "attempt two begins" in screen_text(app))
-        await pilot.press("left_square_bracket")
-        await until(pilot, lambda: "the last words" in screen_text(app))
+        await press(pilot, "left_square_bracket", shows="the last words")
 
 
 async def test_levels_are_coloured_in_lines_without_own_colours(writer: Writer) -> None:
@@ -290,3 +272,27 @@ async def test_levels_are_coloured_in_lines_without_own_colours(writer: Writer) 
                         found.setdefault(level, []).append(segment.text)
         assert found["error"] == ["ERROR", "ValueError"]
         assert found["warning"] == ["UserWarning"] and "DEBUG" in found["debug"]
+
+
+async def test_nothing_yet(writer: Writer) -> None:
+    async with log_view(writer) as (app, pilot):
+        for key in (*"kjGgvyYoexnNtwa5[", "escape", "pagedown", "end", "left", "right"):
+            await pilot.press(key)
+            await pilot.press("escape")
+        assert "printed nothing yet" in screen_text(app)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
+    writer.steps(0, 100)
+    async with log_view(writer, size=size) as (app, pilot):
+        view = app.log_view
+        name = f"log_{size[0]}x{size[1]}"
+        await until(pilot, lambda: view.lines.lines.count == 403 and "f follow" in screen_text(app))
+        assert_snapshot(app, f"{name}_follow")
+        await press(pilot, "e", then=lambda: view.lines.progress.searched and not view.following)
+        await press(pilot, "v", "j", "x", shows="×")
+        assert_snapshot(app, f"{name}_error_folded")
+        await pilot.press("ampersand", *"loss 3.5")
+        await until(pilot, lambda: "close" in screen_text(app) and "loss 3.5" in screen_text(app).splitlines()[-2])
+        assert_snapshot(app, f"{name}_prompt")

@@ -12,7 +12,7 @@ from disttui.runner.api.checking import Measured
 from disttui.runner.planning.checks import Check, HostFigures
 from disttui.runner.runs.following import RunControl
 from tests.tui.shelf_kit import asked
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import facts, walked
 from tests.unit.waiting import wait_for
 
@@ -28,12 +28,10 @@ async def test_m_measures_the_plan_and_shows_who_is_slow(tmp_path: Path, monkeyp
     monkeypatch.setattr("disttui.tui.wizard.screen.measure", measure)
     async with walked(tmp_path, {"desk": facts("cpu_desk")}, 5, (120, 40)) as (pilot, _):
         await until(pilot, lambda: "enter starts" in screen_text(pilot.app))
-        await pilot.press("m")
-        await until(pilot, lambda: "Its ranks run a measurement" in screen_text(pilot.app))
+        await press(pilot, "m", shows="Its ranks run a measurement")
         assert not profiles
         await asked(pilot)
-        await pilot.press("y")
-        await until(pilot, lambda: "one host is faster: 1 s, 2 s" in screen_text(pilot.app))
+        await press(pilot, "y", shows="one host is faster: 1 s, 2 s")
         assert "computes at 1.0GFLOP/s [train.compute]" in screen_text(pilot.app)
         assert "enter starts" in screen_text(pilot.app)
     assert [host.name for host in profiles[0].hosts] == ["desk"]
@@ -50,10 +48,8 @@ async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("disttui.tui.wizard.screen.measure", measure)
     async with walked(tmp_path, {"desk": facts("cpu_desk")}, 5, (120, 40)) as (pilot, opened):
         await until(pilot, lambda: "enter starts" in screen_text(pilot.app))
-        await pilot.press("m")
-        await asked(pilot)
-        await pilot.press("y")
-        await until(pilot, lambda: "measuring" in screen_text(pilot.app))
+        await asked(pilot, "m")
+        await press(pilot, "y", shows="measuring")
         ends = opened.disttui.at_end
     assert not stopped.is_set()
     for end in ends:

@@ -16,7 +16,7 @@ from disttui.tui.log.status import LogPrompt
 from disttui.tui.wizard.dialogs import SaveScreen
 from disttui.tui.wizard.host_form import HostForm
 from tests.tui import shelf_kit as kit
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import HOSTS, record, walked, wizard
 
 
@@ -142,14 +142,11 @@ async def test_a_title_click_focuses_and_a_double_click_zooms(tmp_path: Path) ->
 async def test_a_double_click_on_the_load_title_zooms_no_pane(tmp_path: Path) -> None:
     async with kit.replayed(tmp_path, (120, 35)) as (app, pilot, screen):
         await click(pilot, "Load over the run", times=2)
-        await pilot.press("z")
-        await until(pilot, lambda: screen.has_class("-alone"))
-        await pilot.press("z")
-        await until(pilot, lambda: not screen.has_class("-alone"))
+        await press(pilot, "z", then=lambda: screen.has_class("-alone"))
+        await press(pilot, "z", then=lambda: not screen.has_class("-alone"))
         assert "Load over the run" in screen_text(app) and "Events" in screen_text(app)
         await click(pilot, "Load over the run", times=2)
-        await pilot.press("z")
-        await until(pilot, lambda: screen.has_class("-alone"))
+        await press(pilot, "z", then=lambda: screen.has_class("-alone"))
         assert "Ranks" in screen_text(app), "the pane that had the keys before"
 
 
@@ -175,8 +172,7 @@ async def test_the_lines_of_the_welcome_do_what_they_say(tmp_path: Path, size: t
 async def test_profiles_and_details_fit_together_on_12_rows(tmp_path: Path) -> None:
     async with kit.home(tmp_path, size=(40, 12)) as (app, pilot):
         await click(pilot, "2node-fsdp", "#profiles")
-        await pilot.press("d")
-        await until(pilot, lambda: app.screen.has_class("-details"))
+        await press(pilot, "d", then=lambda: app.screen.has_class("-details"))
         await pilot.pause()
         assert "› 2node-fsdp" in screen_text(app) and "file " in screen_text(app)
 

@@ -25,7 +25,7 @@ from disttui.tui.wizard.check import CheckStep
 from tests.light import light_python
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import asked, shows
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.test_mouse import click
 from tests.tui.widget_kit import burst
 from tests.tui.wizard_kit import HOSTS, record, start
@@ -114,11 +114,9 @@ async def test_palette_is_in_the_footer_and_lists_the_screens_keys(
         await pilot.press("slash")
         await keys("enter apply", "esc all rows")
         await pilot.press("escape")
-        await pilot.press("t")
-        await until(pilot, lambda: isinstance(app.screen, TopScreen))
+        await press(pilot, "t", then=lambda: isinstance(app.screen, TopScreen))
         await keys()
-        await pilot.press("q")
-        await until(pilot, lambda: isinstance(app.screen, HomeScreen))
+        await press(pilot, "q", then=lambda: isinstance(app.screen, HomeScreen))
         app.router.open_wizard(one)
         await until(pilot, lambda: isinstance(app.screen, WizardScreen) and shows(app, "✓ enter starts"))
         await keys("enter launch")
@@ -150,10 +148,9 @@ async def test_footer_offers_no_launch_or_save_while_a_run_starts(
 
 
 async def test_the_find_line_of_the_log_says_what_enter_does(tmp_path: Path) -> None:
-    async with kit.replayed(tmp_path, SMALL) as (app, pilot, _):
+    async with kit.replayed(tmp_path, SMALL) as (_, pilot, _):
         for key in ("slash", "ampersand"):
-            await pilot.press(key)
-            await until(pilot, lambda: shows(app, "enter go  esc close"))
+            await press(pilot, key, shows="enter go  esc close")
             await pilot.press("escape")
 
 
@@ -197,8 +194,7 @@ async def test_a_click_just_after_the_footer_changes_does_nothing(
     copied: list[str] = []
     monkeypatch.setattr(DisttuiApp, "copy", lambda _, text: copied.append(text))
     async with kit.replayed(tmp_path, (120, 35)) as (app, pilot, _):
-        await pilot.press("home")
-        await until(pilot, lambda: not shows(app, "y copy summary"))
+        await press(pilot, "home", then=lambda: not shows(app, "y copy summary"))
         await pilot.press("end")
         await click(pilot, "y copy summary", "FooterBar")
         await pilot.pause()

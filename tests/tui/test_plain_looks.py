@@ -18,7 +18,7 @@ from disttui.tui.dashboard.story import StoryPane
 from disttui.tui.widgets.drawn import wrapped
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import environ
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.synthetic_run import write
 from tests.tui.tmux import tmux
 from tests.tui.widget_kit import text_of
@@ -127,8 +127,7 @@ async def test_arrow_keys_are_named_in_words_on_ascii_terminals(
     monkeypatch.setattr(sys, "__stderr__", TextIOWrapper(BytesIO(), "disttui_ascii"))
     async with walked(tmp_path, HOSTS, 3, (80, 24), names=["gpu1"]) as (pilot, _):
         assert "left less  right more  enter next" in screen_text(pilot.app)
-        await pilot.press("e")
-        await until(pilot, lambda: "space tick   left less   right more" in screen_text(pilot.app))
+        await press(pilot, "e", shows="space tick   left less   right more")
 
 
 @pytest.mark.parametrize("reduced", [True, False])
@@ -145,8 +144,7 @@ async def test_scroll_bars_use_whole_cells_without_partial_blocks(
         for _ in range(6):  # a bar of its own, of rows
             await pilot.press("down")
             shown += screen_text(app)
-        await pilot.press("question_mark")
-        await until(pilot, lambda: kit.shows(app, "searches words and keys"))
+        await press(pilot, "question_mark", shows="searches words and keys")
         for _ in range(6):  # and one of Textual
             await pilot.press("down")
             shown += screen_text(app)

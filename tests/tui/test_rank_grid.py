@@ -23,7 +23,7 @@ from disttui.tui.run.feed import Playback, Snapshot
 from disttui.tui.run.ranks import ranks_now
 from disttui.tui.run.series import MetricHistory, Track
 from tests.counting import counted
-from tests.tui.snap import until
+from tests.tui.snap import press, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_blame import stalled
 from tests.tui.test_dashboard import opened, shown
@@ -150,8 +150,7 @@ async def test_title_counts_hidden_ranks_and_names_their_key(tmp_path: Path) -> 
     write(tmp_path / "run-1", hosts=32, per_host=8, steps=2, log_lines=1)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, _):
         await until(pilot, lambda: "Ranks   z shows 64 more  ✓ 256 f" in shown(pilot))
-        await pilot.press("z")
-        await until(pilot, lambda: "Ranks   ✓ 256 finished" in shown(pilot))
+        await press(pilot, "z", shows="Ranks   ✓ 256 finished")
         await pilot.resize_terminal(40, 12)
         await until(pilot, lambda: re.search(r"Ranks   0-\d+ of 256", shown(pilot)) is not None)
 

@@ -22,7 +22,7 @@ from disttui.tui.replay.player import Tape
 from disttui.tui.replay.screen import PACKED, ReplayScreen, unpacked
 from disttui.tui.run.feed import Snapshot
 from tests.tui import shelf_kit as kit
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 
 
@@ -231,8 +231,7 @@ async def test_from_home_the_example_plays_from_its_beginning(tmp_path: Path) ->
     app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
     async with app.run_test(size=(120, 35)) as pilot:
         await kit.at_home(pilot)
-        await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
+        await press(pilot, "e", then=lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
         assert isinstance(app.screen, ReplayScreen) and app.screen.snapshot is not None
         playback = app.screen.snapshot.playback
         assert playback is not None and playback.playing
@@ -247,8 +246,7 @@ async def test_replay_of_a_run_without_output_says_so(tmp_path: Path) -> None:
         await kit.at_home(pilot)
         app.router.open_replay("pair-7f3a")
         await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
-        await pilot.press("end")
-        await until(pilot, lambda: "The ranks printed nothing." in screen_text(app))
+        await press(pilot, "end", shows="The ranks printed nothing.")
 
 
 async def test_a_log_read_after_a_seek_is_shown_at_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +262,6 @@ async def test_a_log_read_after_a_seek_is_shown_at_the_cursor(tmp_path: Path, mo
         await kit.at_home(pilot)
         app.router.open_replay("example")
         await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
-        await pilot.press("end", "less_than_sign")
-        await pilot.pause()
+        await press(pilot, "end", "less_than_sign")
         read.set()
         await until(pilot, lambda: "● REPLAY" in screen_text(app))

@@ -20,7 +20,7 @@ from disttui.tui.replay.screen import ReplayScreen
 from disttui.tui.router import First
 from tests.tui.live_kit import Live, watched
 from tests.tui.shelf_kit import shows
-from tests.tui.snap import until
+from tests.tui.snap import press, until
 from tests.unit.history_kit import environ as of
 from tests.unit.history_kit import kept, lines, mirrored
 
@@ -118,8 +118,7 @@ async def test_replay_without_its_hosts_says_what_is_missing(failed: Live) -> No
         )
         assert shows(app, "◇ incomplete")
         await until(pilot, lambda: shows(app, "Its log is not on this machine."))
-        await pilot.press("home")
-        await until(pilot, lambda: not shows(app, "incomplete"))
+        await press(pilot, "home", then=lambda: not shows(app, "incomplete"))
 
 
 async def test_replay_of_a_run_that_was_removed_says_so(failed: Live) -> None:
@@ -152,8 +151,7 @@ async def test_leaving_a_replay_ends_its_fetching(failed: Live, monkeypatch: pyt
         monkeypatch.setattr(viewer, "close", lambda: closed.append(True))
         app.router.open_replay(failed.run)
         await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen._viewer is viewer)
-        await pilot.press("escape")
-        await until(pilot, lambda: bool(closed))
+        await press(pilot, "escape", then=lambda: bool(closed))
 
 
 def _wait_until(condition: object) -> None:
@@ -171,5 +169,4 @@ async def test_replay_of_a_run_lost_with_its_sandbox_says_so(tmp_path: Path) -> 
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await until(pilot, lambda: shows(app, "✗ is lost: its sandbox has ended"), 60)
         assert not shows(app, "incomplete") and not shows(app, "running")
-        await pilot.press("home")
-        await until(pilot, lambda: not shows(app, "lost"))
+        await press(pilot, "home", then=lambda: not shows(app, "lost"))

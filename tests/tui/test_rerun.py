@@ -22,7 +22,7 @@ from disttui.tui.dialogs.rerun import RerunScreen
 from disttui.tui.run.again import RerunValue, overrides, settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 
 SAVED = (
     Checkpoint("grace", "step-005000-a1", kit.NOW - 200, "~/.disttui/runs/pair-91bd/checkpoints", 3 << 30, 5000),
@@ -48,8 +48,7 @@ async def _form(folder: Path, key: str) -> AsyncIterator[tuple[Doors, Pilot[None
     with patch("disttui.tui.run.again.saved_on_hosts", lambda *_: list(SAVED)):
         async with kit.home(folder) as (app, pilot):
             app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
-            await pilot.press(key)
-            await until(pilot, lambda: isinstance(app.screen, RerunScreen) and app.screen.ready)
+            await press(pilot, key, then=lambda: isinstance(app.screen, RerunScreen) and app.screen.ready)
             await until(pilot, lambda: kit.shows(app, "step-005000-a1"))
             yield app, pilot, opened
 
@@ -96,14 +95,11 @@ async def test_a_wrong_value_is_reported_below_the_open_form(tmp_path: Path) -> 
     async with _form(tmp_path, "r") as (app, pilot, opened):
         grace = next(one for one in app.screen.query(Input) if one.value == "7")
         grace.value = "soon"
-        await pilot.press("enter")
-        await until(pilot, lambda: "--set launch.grace=" in screen_text(app))
+        await press(pilot, "enter", shows="--set launch.grace=")
         app.screen.query_one("#value-0", Input).value = "--name 'two"
         grace.value = "7"
-        await pilot.press("enter")
-        await until(pilot, lambda: "job.args: no closing quotation" in screen_text(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, RerunScreen))
+        await press(pilot, "enter", shows="job.args: no closing quotation")
+        await press(pilot, "escape", then=lambda: not isinstance(app.screen, RerunScreen))
     assert opened == []
 
 
@@ -148,8 +144,7 @@ async def test_a_rerun_uses_recorded_code_or_the_current_folder(
             choice = next(one for one in app.screen.query(Input) if one.value in ("yes", "no"))
             if typed:
                 choice.value = "maybe"
-                await pilot.press("enter")
-                await until(pilot, lambda: "latest code: expected yes or no" in screen_text(app))
+                await press(pilot, "enter", shows="latest code: expected yes or no")
                 choice.value = typed
             await pilot.press("enter")
     (again_,) = opened

@@ -18,7 +18,7 @@ from disttui.tui.dialogs.pulling import PullScreen
 from tests.cluster.typed import COMMAND
 from tests.light import light_python
 from tests.tui.shelf_kit import at_home, environ, home, shows
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 
 _JOB = """
 import os, pathlib
@@ -50,17 +50,14 @@ async def test_home_shows_and_copies_the_newest_checkpoint(tmp_path: Path) -> No
             await at_home(pilot)
             await until(pilot, lambda: shows(app, "checkpoint 300  3 MiB"), 120)
             assert re.search(r"saved +step-000300-a1 on local, 3 MiB: p copies it here", screen_text(app))
-            await pilot.press("p")
-            await until(pilot, lambda: isinstance(app.screen, PullScreen))
+            await press(pilot, "p", then=lambda: isinstance(app.screen, PullScreen))
             line = app.screen.query_one(Input)
             assert line.value == str(Path.cwd() / run.run)
             line.value = "~/here"
             await pilot.press("enter")
             await until(pilot, lambda: shows(app, "2 files, 6 MiB copied"), 120)
-            await pilot.press("enter")
-            await until(pilot, lambda: not isinstance(app.screen, PullScreen))
-            await pilot.press("p")
-            await until(pilot, lambda: isinstance(app.screen, PullScreen))
+            await press(pilot, "enter", then=lambda: not isinstance(app.screen, PullScreen))
+            await press(pilot, "p", then=lambda: isinstance(app.screen, PullScreen))
             app.screen.query_one(Input).value = "~/here"
             await pilot.press("enter")
             await until(pilot, lambda: shows(app, "everything is already here"), 120)
@@ -72,6 +69,5 @@ async def test_a_copy_to_an_unknown_user_is_not_begun(tmp_path: Path) -> None:
     async with home(tmp_path) as (app, pilot):
         await app.push_screen(PullScreen("pair-91bd"))
         app.screen.query_one(Input).value = "~no-such-user/results"
-        await pilot.press("enter")
-        await until(pilot, lambda: shows(app, "✗ no such user: no-such-user"))
+        await press(pilot, "enter", shows="✗ no such user: no-such-user")
         assert not app.screen.query_one(Input).disabled

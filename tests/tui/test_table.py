@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.events import MouseScrollDown
 
 from disttui.tui.widgets.table import Column, Row, Table
+from tests.tui.snap import press
 from tests.tui.widget_kit import text_of
 
 
@@ -30,8 +31,7 @@ async def test_wheel_and_bar_scroll_a_table_but_not_its_cursor() -> None:
         await pilot.mouse_up(table, offset=(bar, table.size.height))
         await pilot.pause()
         assert "run 100" in text() and table.key == "0"
-        await pilot.press("down")
-        await pilot.pause()
+        await press(pilot, "down")
         assert "› run 001" in text(), "the cursor brings its row back"
 
 

@@ -15,7 +15,7 @@ from disttui.runner.render.status import GLYPHS
 from disttui.tui import theme
 from disttui.tui.app import DisttuiApp
 from tests.tui import shelf_kit as kit
-from tests.tui.snap import until
+from tests.tui.snap import press, until
 
 SCREENS = [(), ("x",), ("question_mark",), ("ctrl+p", "p"), ("slash", "a")]
 _BLIND = {
@@ -92,8 +92,7 @@ async def test_both_lines_of_what_the_palette_would_do_are_legible(tmp_path: Pat
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
 async def test_the_cursor_and_the_line_that_has_it_stand_out(tmp_path: Path, more: dict[str, str]) -> None:
     async with kit.home(tmp_path, kit.busy_machine, app=DisttuiApp(kit.environ(tmp_path, **more))) as (app, pilot):
-        await pilot.press("a")
-        await until(pilot, lambda: isinstance(app.focused, Input))
+        await press(pilot, "a", then=lambda: isinstance(app.focused, Input))
         one, other = app.screen.query(Input)
         cursor = one.get_component_rich_style("input--cursor")
         assert cursor.color and cursor.bgcolor

@@ -29,7 +29,7 @@ from tests.counting import counted
 from tests.tui import snap
 from tests.tui import top_kit as kit
 from tests.tui.shelf_kit import environ, shows
-from tests.tui.snap import assert_snapshot, assert_snapshots, screen_text
+from tests.tui.snap import assert_snapshot, assert_snapshots, press, screen_text
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +69,7 @@ async def test_looks(tmp_path: Path) -> None:
 async def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:
     async with opened(tmp_path, (80, 24)) as (app, screen, pilot):
         feed(screen, 2, 4)
-        await pilot.press("j", "j", "enter")
-        await pilot.pause()
+        await press(pilot, "j", "j", "enter")
         assert_snapshot(app, "top_gpu")
         await pilot.press("escape")
         screen.show(kit.troubled(), kit.NOW)
@@ -96,11 +95,9 @@ async def test_the_owner_of_a_gpu_is_in_its_row_and_can_be_filtered(tmp_path: Pa
         assert "alice made-up-7f3a" in rows[6] and "ada" not in rows[6], "a queued user does not have it yet"
         assert "carol's reservation, until released" in rows[8] and "carol reserved the whole host" in rows[9]
         assert "the whole host" not in rows[7], "its GPUs say so"
-        await pilot.press("j", "enter", "j", "enter")
-        await pilot.pause()
+        await press(pilot, "j", "enter", "j", "enter")
         assert "bob's llama-7f3a, 41 % done" in screen_text(app).splitlines()[0]
-        await pilot.press("escape", "slash", *"eve", "enter")
-        await pilot.pause()
+        await press(pilot, "escape", "slash", *"eve", "enter")
         assert {entry.host.name for entry in screen.query_one(HostsTable).items} == {"madeup0"}
         await pilot.resize_terminal(80, 24)
         await pilot.pause()
@@ -165,13 +162,12 @@ async def test_sorting_by_key_and_by_click_keeps_the_cursor(tmp_path: Path) -> N
 
 
 async def test_a_filter_holds_for_its_pane_until_escape(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (app, screen, pilot):
+    async with opened(tmp_path) as (_, screen, pilot):
         feed(screen, 12, 0)
         load, processes = screen.query_one(HostsTable), screen.query_one(ProcessPane)
         await pilot.press("slash", *"madeup11", "enter")
         assert [entry.key for entry in load.items] == ["madeup11"] and load.has_focus
-        await pilot.press("slash", *"nobody")
-        await snap.until(pilot, lambda: "no matching rows" in screen_text(app))
+        await press(pilot, "slash", *"nobody", shows="no matching rows")
         await pilot.press("escape", "tab", "slash", *"bob", "space", *"note", "enter")
         assert len(load.items) == 12 and processes.items
         assert {(one.process.user, one.process.command) for one in processes.items} == {("bob", "python notebook.py")}
@@ -205,8 +201,7 @@ async def test_control_bytes_of_hosts_reach_no_terminal(tmp_path: Path) -> None:
     )
     async with opened(tmp_path, (160, 48)) as (app, screen, pilot):
         screen.show(hosts, kit.NOW)
-        await pilot.press("s", "tab", "enter")
-        await pilot.pause()
+        await press(pilot, "s", "tab", "enter")
         strips = screen._compositor.render_strips(app.size)
         text = "".join(segment.text for strip in strips for segment in strip)
         assert "[bold]x[/]" in text, "shown as it is written"
@@ -270,11 +265,9 @@ async def test_q_on_the_screen_of_a_command_exits_to_the_shell(tmp_path: Path, f
         if not first:
             app.router.open_top(["local"])
         await until(app, pilot, "● local")
-        await pilot.press("enter", "q")
-        await pilot.pause()
+        await press(pilot, "enter", "q")
         assert app.is_running and isinstance(app.screen, TopScreen)
-        await pilot.press("q")
-        await pilot.pause()
+        await press(pilot, "q")
         assert app._exit is first and len(app.screen_stack) == (2 if first else 1)
 
 
@@ -287,8 +280,7 @@ async def test_ctrl_c_explains_how_to_quit_and_quits_when_repeated(tmp_path: Pat
         await pilot.press("ctrl+c")
         await until(app, pilot, "ctrl+c again")
         assert not app._exit
-        await pilot.press("ctrl+c")
-        await pilot.pause()
+        await press(pilot, "ctrl+c")
         assert app._exit
 
 
@@ -327,8 +319,7 @@ async def test_a_filter_has_a_sign_in_the_pane_that_it_holds_for(tmp_path: Path)
         await until(app, pilot, "2 hosts   filter 'madeup1'", "/ filter madeup1", "enter apply  esc all rows")
         await pilot.press("enter")
         await until(app, pilot, "/ filter madeup1", "enter open")
-        await pilot.press("escape")
-        await snap.until(pilot, lambda: "filter madeup1" not in screen_text(app) and shows(app, "madeup0"))
+        await press(pilot, "escape", then=lambda: "filter madeup1" not in screen_text(app) and shows(app, "madeup0"))
 
 
 async def test_filter_line_is_visible_on_12_rows_with_one_host(tmp_path: Path) -> None:

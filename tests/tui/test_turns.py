@@ -19,7 +19,7 @@ from disttui.tui.log import LogView
 from disttui.tui.replay.screen import ReplayScreen
 from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui import shelf_kit as kit
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.test_app_terminal import CLI, terminal
 from tests.tui.test_dashboard import opened
 from tests.tui.widget_kit import burst
@@ -60,8 +60,7 @@ async def test_keys_typed_before_a_question_do_not_answer_it(tmp_path: Path) -> 
         await until(pilot, lambda: not app._keys._ahead)  # each of them starts the waiting time again
         assert app.screen.is_modal and not app.opened
         await kit.asked(pilot)
-        await pilot.press("y")
-        await until(pilot, lambda: app.opened)
+        await press(pilot, "y", then=lambda: app.opened)
 
 
 async def test_a_question_never_comes_up_over_a_line_with_the_focus(
@@ -80,8 +79,7 @@ async def test_a_question_never_comes_up_over_a_line_with_the_focus(
         await until(pilot, lambda: not app._keys._ahead)
         assert isinstance(app.screen, TrustScreen) and not answers, "a user who continues typing has not read it"
         app.screen._answers_from = 0.0
-        await pilot.press("ctrl+t")
-        await until(pilot, lambda: answers)
+        await press(pilot, "ctrl+t", then=lambda: answers)
         assert answers == [True]
 
 

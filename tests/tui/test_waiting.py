@@ -8,7 +8,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.widgets import Label
 
-from tests.tui.snap import screen_text
+from tests.tui.snap import press, screen_text
 
 CALLS = 50
 
@@ -47,6 +47,5 @@ class _Works(App[None]):
 async def test_a_pause_ends_after_what_a_key_has_set_going(key: str, word: str) -> None:
     app = _Works()
     async with app.run_test(size=(40, 3)) as pilot:
-        await pilot.press(key)
-        await pilot.pause()
+        await press(pilot, key)
         assert word in screen_text(app)

@@ -13,7 +13,7 @@ from disttui.runner.profile.load import parse
 from disttui.tui.router import Router
 from disttui.tui.wizard import WizardScreen
 from tests.tui import top_kit
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import facts, start, walked
 
 
@@ -30,17 +30,14 @@ async def test_one_key_queues_a_run_until_leased_gpus_are_free(tmp_path: Path, m
     hosts = {"gpu1": with_leases(facts("a100x8", leases=[lease]))}
     async with walked(tmp_path, hosts, 2, (120, 40)) as (pilot, opened):
         assert "GPUs 0-7: leased: bob" in screen_text(pilot.app), "the hardware says who has it"
-        await pilot.press("enter", "enter", "enter")
-        await until(pilot, lambda: "none of its GPUs is free" in screen_text(pilot.app))
+        await press(pilot, "enter", "enter", "enter", shows="none of its GPUs is free")
         shown = screen_text(pilot.app)
         assert "bob" in shown and "w queues it until leased GPUs are free" in shown and "w when free" in shown
-        await pilot.press("w")
-        await until(pilot, lambda: "enter queues 8 processes on 1 host" in screen_text(pilot.app))
+        await press(pilot, "w", shows="enter queues 8 processes on 1 host")
         shown = screen_text(pilot.app)
         assert "◌ gpu1: bob's llama-7f3a holds GPUs 0, 1" in shown and "none of its GPUs" not in shown
         assert shown.index("When these have ended:") < shown.index("every host has a free GPU"), "which is not so now"
-        await pilot.press("w")
-        await until(pilot, lambda: "none of its GPUs is free" in screen_text(pilot.app))
+        await press(pilot, "w", shows="none of its GPUs is free")
         await pilot.press("w")
         await start(pilot, opened)
         await until(pilot, lambda: started)

@@ -24,8 +24,9 @@ from disttui.tui.wizard.dialogs import SaveScreen
 from disttui.tui.wizard.draft import Draft, HostCheck, with_choice
 from disttui.tui.wizard.hosts import HostTable
 from disttui.tui.wizard.job import Field
+from tests.files import new_file
 from tests.tui.shelf_kit import asked
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import FACTS, HOSTS, facts, record, states, type_text, walk, walked, wizard
 from tests.unit.library_kit import User, bare
 
@@ -42,8 +43,7 @@ async def test_hosts_are_checked_again_by_a_key(tmp_path: Path) -> None:
         await until(pilot, lambda: "broken" in screen_text(pilot.app))
         assert "✗ 1 host cannot be used; r checks again" in screen_text(pilot.app)
         hosts["gpu1"] = HOSTS["gpu1"]
-        await pilot.press("r")
-        await until(pilot, lambda: "✓ enter starts" in screen_text(pilot.app))
+        await press(pilot, "r", shows="✓ enter starts")
 
 
 async def test_mixed_gpus_and_no_gpu(tmp_path: Path) -> None:
@@ -51,8 +51,7 @@ async def test_mixed_gpus_and_no_gpu(tmp_path: Path) -> None:
     async with walked(tmp_path, hosts, 2, (160, 48)) as (pilot, _):
         shown = screen_text(pilot.app)
         assert "RTX 3090" in shown and "none" in shown and "≠" in shown
-        await pilot.press("enter")
-        await pilot.pause()
+        await press(pilot, "enter")
         shown = screen_text(pilot.app)
         assert "gloo" in shown and "cpu has no GPU" in shown and "will be idle" in shown
 
@@ -66,10 +65,8 @@ async def test_a_change_shows_its_effect_and_is_kept_between_steps(tmp_path: Pat
         await pilot.pause()
         cores = before.recommendation.hosts[0].num_processes
         assert f"= {cores + 12} processes" in screen_text(pilot.app)
-        await pilot.press("left")
-        await until(pilot, lambda: opened._view.draft.data["hosts"][1]["num_processes"] == 11)
-        await pilot.press("enter")
-        await until(pilot, lambda: opened._at == 3)
+        await press(pilot, "left", then=lambda: opened._view.draft.data["hosts"][1]["num_processes"] == 11)
+        await press(pilot, "enter", then=lambda: opened._at == 3)
         await pilot.press("down")
         args = opened.query_one("#field-args")
         args.focus()
@@ -81,8 +78,7 @@ async def test_a_change_shows_its_effect_and_is_kept_between_steps(tmp_path: Pat
             await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
         assert opened._view.draft.hosts == ["node1", "node2"]
         for _ in range(4):
-            await pilot.press("enter")
-            await pilot.pause()
+            await press(pilot, "enter")
         await until(pilot, lambda: opened._at == 4)
         data = parse(opened._view.draft.text, "x").as_written()
         assert data["hosts"] == ["node1", {"host": "node2", "num_processes": 11}]
@@ -91,16 +87,14 @@ async def test_a_change_shows_its_effect_and_is_kept_between_steps(tmp_path: Pat
 
 async def test_the_same_number_for_all_is_written_once(tmp_path: Path) -> None:
     async with walked(tmp_path, CPUS, 3) as (pilot, opened):
-        await pilot.press("3", "down", "3")
-        await until(pilot, lambda: opened._view.draft.data.get("num_processes") == 3)
+        await press(pilot, "3", "down", "3", then=lambda: opened._view.draft.data.get("num_processes") == 3)
         assert opened._view.draft.data["hosts"] == ["node1", "node2"]
         await pilot.press("a")
         await until(
             pilot,
             lambda: opened._view.draft.data["hosts"] == ["node1", {"host": "node2", "num_processes": "auto"}],
         )
-        await pilot.press("up", "a")
-        await until(pilot, lambda: "num_processes" not in opened._view.draft.data)
+        await press(pilot, "up", "a", then=lambda: "num_processes" not in opened._view.draft.data)
         assert opened._view.draft.data["hosts"] == ["node1", "node2"]
         await pilot.press("tab", "down", "right")
         await until(pilot, lambda: opened._view.draft.data.get("launch") == {"backend": "nccl"})
@@ -113,12 +107,10 @@ async def test_another_kind_of_job_and_back_loses_nothing(tmp_path: Path) -> Non
         await type_text(pilot, "train.py")
         await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
         assert opened._view.draft.data["name"] == "train-2node"
-        await pilot.press("enter")
-        await until(pilot, lambda: opened._at == 4)
+        await press(pilot, "enter", then=lambda: opened._at == 4)
         await pilot.press("escape", "left")
         await until(pilot, lambda: opened._view.draft.data["job"].get("args") == ["--steps", "300"])
-        await pilot.press("right")
-        await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
+        await press(pilot, "right", then=lambda: opened._view.draft.data["job"] == {"script": "train.py"})
 
 
 async def test_what_cannot_be_read_keeps_one_at_the_job(tmp_path: Path) -> None:
@@ -128,30 +120,25 @@ async def test_what_cannot_be_read_keeps_one_at_the_job(tmp_path: Path) -> None:
         field.value = "--steps 'x"  # type: ignore[attr-defined]
         await pilot.pause()
         assert "no closing quotation" in screen_text(pilot.app)
-        await pilot.press("enter")
-        await pilot.pause()
+        await press(pilot, "enter")
         assert opened._at == 3
         field.value = "--steps 3"  # type: ignore[attr-defined]
         await pilot.pause()
-        await pilot.press("enter")
-        await until(pilot, lambda: opened._at == 4)
+        await press(pilot, "enter", then=lambda: opened._at == 4)
 
 
 async def test_leaving_with_something_unsaved_is_asked(tmp_path: Path) -> None:
     async with walked(tmp_path, CPUS, 1) as (pilot, _):
         for answer in ("n", "y"):
-            await pilot.press("escape")
-            await asked(pilot)
-            await pilot.press(answer)
-            await until(pilot, lambda: not pilot.app.screen.is_modal)
+            await asked(pilot, "escape")
+            await press(pilot, answer, then=lambda: not pilot.app.screen.is_modal)
             assert isinstance(pilot.app.screen, HomeScreen) == (answer == "y")
 
 
 async def test_saving_writes_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     async with walked(tmp_path, CPUS, 5) as (pilot, opened):
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
+        await press(pilot, "s", then=lambda: isinstance(pilot.app.screen, SaveScreen))
         await pilot.press("enter")
         path = tmp_path / "config" / "disttui" / "profiles" / "bytegpt-2node.yaml"
         await until(pilot, path.exists)
@@ -169,18 +156,13 @@ async def test_editing_keeps_comments_and_shows_what_changes(tmp_path: Path, mon
     path.write_text(text)
     async with wizard(tmp_path, profile=path) as (pilot, opened):
         await until(pilot, lambda: opened._at == 4)
-        await pilot.press("escape", "escape")
-        await until(pilot, lambda: opened._at == 2)
-        await pilot.press("3", "down", "3", "enter", "enter")
-        await until(pilot, lambda: opened._at == 4)
-        await pilot.press("2")
-        await pilot.pause()
+        await press(pilot, "escape", "escape", then=lambda: opened._at == 2)
+        await press(pilot, "3", "down", "3", "enter", "enter", then=lambda: opened._at == 4)
+        await press(pilot, "2")
         shown = screen_text(pilot.app)
         assert "-num_processes: 2   # each" in shown and "+num_processes: 3   # each" in shown
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
-        await pilot.press("enter")
-        await until(pilot, lambda: path.read_text() != text)
+        await press(pilot, "s", then=lambda: isinstance(pilot.app.screen, SaveScreen))
+        await press(pilot, "enter", then=lambda: path.read_text() != text)
         assert path.read_text() == text.replace("num_processes: 2", "num_processes: 3")
 
 
@@ -195,14 +177,10 @@ async def test_saving_to_a_shared_library_commits_and_merges(tmp_path: Path, mon
     async with wizard(tmp_path, profile=path, more=alice.environ) as (pilot, opened):
         await until(pilot, lambda: opened._at == 4)
         alice.edit("two", "[node1", "[node1, node3")
-        await pilot.press("escape", "escape")
-        await until(pilot, lambda: opened._at == 2)
-        await pilot.press("3", "down", "3", "enter", "enter")
-        await until(pilot, lambda: opened._at == 4)
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
-        await pilot.press("enter")
-        await until(pilot, lambda: "num_processes: 3" in path.read_text())
+        await press(pilot, "escape", "escape", then=lambda: opened._at == 2)
+        await press(pilot, "3", "down", "3", "enter", "enter", then=lambda: opened._at == 4)
+        await press(pilot, "s", then=lambda: isinstance(pilot.app.screen, SaveScreen))
+        await press(pilot, "enter", then=lambda: "num_processes: 3" in path.read_text())
     assert path.read_text() == text.replace("num_processes: 2", "num_processes: 3").replace("[node1", "[node1, node3")
     assert alice.git("log", "-1", "--format=%s").strip() == "two: num_processes"
 
@@ -227,15 +205,13 @@ async def test_editing_an_accelerate_job_keeps_parallel_and_precision(
 ) -> None:
     record(monkeypatch, TWO)
     text = "disttui: 1\nname: mine\nhosts: [gpu1]\njob: {script: train.py}\nlaunch: {launcher: accelerate}\n"
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"{text}parallel: {{strategy: fsdp}}\nprecision: bf16\n")
+    path = new_file(tmp_path / "mine.yaml", f"{text}parallel: {{strategy: fsdp}}\nprecision: bf16\n")
     builtin = Draft({**parse(path.read_text(), path).as_written(), "job": {"builtin": "bytegpt"}})
     piped = builtin.put(("parallel", "pp"), 2)
     assert not piped.problems and not piped.with_job("script", "train.py").problems
     async with wizard(tmp_path, profile=path) as (pilot, opened):
         await until(pilot, lambda: opened._at == 4)
-        await pilot.press("escape")
-        await until(pilot, lambda: opened._at == 3)
+        await press(pilot, "escape", then=lambda: opened._at == 3)
         opened.query_one("#field-script").focus()
         await pilot.press("home")
         await type_text(pilot, "my")
@@ -276,24 +252,20 @@ async def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pyte
         await type_text(pilot, "a b c")
         await pilot.press("enter", "down", "down", "down", "down")
         for _ in range(3):
-            await pilot.press("up")
-            await pilot.pause()
+            await press(pilot, "up")
             harmless(pilot.app)
         opened._go(1)
         await pilot.pause()
-        await pilot.press("down", "down")
-        await pilot.pause()
+        await press(pilot, "down", "down")
         harmless(pilot.app)
-        await pilot.press("x")
-        await until(pilot, lambda: opened._view.draft.hosts == ["a", "b"])
+        await press(pilot, "x", then=lambda: opened._view.draft.hosts == ["a", "b"])
         for step in (1, 2, 3, 4):
             opened._go(step)
             await pilot.pause()
             harmless(pilot.app)
             assert "owned" not in screen_text(pilot.app)
         for key in ("2", "3"):
-            await pilot.press(key)
-            await pilot.pause()
+            await press(pilot, key)
             harmless(pilot.app)
 
 
@@ -306,19 +278,16 @@ async def test_no_torch_on_a_host_and_nccl_without_gpus_are_refused(
         await walk(pilot, opened, ["ok", "bare"], 1)
         await until(pilot, lambda: re.search(r"\[x\] +bare +✗ unusable .* no torch in", screen_text(pilot.app)))
         assert re.search(r"\[x\] +ok +✓ ready", screen_text(pilot.app))
-        await pilot.press("enter")
-        await until(pilot, lambda: opened._at == 1)
+        await press(pilot, "enter", then=lambda: opened._at == 1)
         shown = screen_text(pilot.app)
         assert re.search(r"✓ +ok ", shown) and re.search(r"✗ +bare .* none ", shown), shown
-        await pilot.press("down")
-        await until(pilot, lambda: "✗ no torch in" in screen_text(pilot.app))
+        await press(pilot, "down", shows="✗ no torch in")
 
     record(monkeypatch, CPUS)
     async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
         await walk(pilot, opened, list(CPUS), 3)
         opened.query_one("#whole-run").focus()
-        await pilot.press("j", "right")
-        await until(pilot, lambda: re.search(r"backend +✗ nccl", screen_text(pilot.app)))
+        await press(pilot, "j", "right", then=lambda: re.search(r"backend +✗ nccl", screen_text(pilot.app)))
         assert "✗ node1: backend nccl, but no GPU found" in screen_text(pilot.app)
         await pilot.press("j", "j", "j", "j", "right", "right")
         await until(pilot, lambda: re.search("launcher +accelerate-launch", screen_text(pilot.app)))
@@ -337,8 +306,7 @@ async def test_an_undecided_plan_says_why_and_offers_no_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(monkeypatch, HOSTS)
-    profile = tmp_path / "mine.yaml"
-    profile.write_text("disttui: 1\nhosts: [gpu1, down, silent]\njob: {builtin: bytegpt}\n")
+    profile = new_file(tmp_path / "mine.yaml", "disttui: 1\nhosts: [gpu1, down, silent]\njob: {builtin: bytegpt}\n")
     async with wizard(tmp_path, profile=profile) as (pilot, opened):
         await until(pilot, lambda: opened._at == 4 and len(states(opened)) == 3)
         await pilot.press("escape", "escape")
@@ -380,8 +348,7 @@ async def test_three_pasted_lines_add_three_hosts(tmp_path: Path, monkeypatch: p
         assert opened.focused is opened.query_one("#names")
         pilot.app.post_message(events.Paste("ok\nn1\nn2\n"))
         await until(pilot, lambda: "enter adds ok, n1, n2" in screen_text(pilot.app))
-        await pilot.press("enter")
-        await until(pilot, lambda: opened._view.draft.hosts == ["ok", "n1", "n2"])
+        await press(pilot, "enter", then=lambda: opened._view.draft.hosts == ["ok", "n1", "n2"])
 
 
 async def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(tmp_path: Path) -> None:
@@ -392,8 +359,7 @@ async def test_a_failed_sandbox_shows_its_cause_and_the_retry_key(tmp_path: Path
     ) as (pilot, _):
         await until(pilot, lambda: "tab r retries" in screen_text(pilot.app))
         assert screen_text(pilot.app).count("no port of the loopback is free") == 2, "in the list and in the notes"
-        await pilot.press("tab", "G")
-        await until(pilot, lambda: "\n r retries" in screen_text(pilot.app))
+        await press(pilot, "tab", "G", shows="\n r retries")
         assert "✗ node2: no port of the loopback is free" in screen_text(pilot.app)
         assert "→ End what uses them." in screen_text(pilot.app)
 
@@ -403,8 +369,7 @@ async def test_unusable_hosts_are_folded_and_removed_by_one_key(tmp_path: Path) 
     async with walked(tmp_path, hosts, 1) as (pilot, opened):
         await until(pilot, lambda: " (9 hosts): n0, n1, n2, n3, n4, n5 and 3 more" in screen_text(pilot.app))
         assert "tab X removes 9 unusable" in screen_text(pilot.app)
-        await pilot.press("tab", "X")
-        await until(pilot, lambda: opened._view.draft.hosts == ["ok"])
+        await press(pilot, "tab", "X", then=lambda: opened._view.draft.hosts == ["ok"])
         assert "1 host ticked, 1 ready" in screen_text(pilot.app)
 
 
@@ -413,14 +378,12 @@ async def test_if_all_hosts_fail_each_keeps_its_reason(tmp_path: Path) -> None:
     async with walked(tmp_path, down, 1, (100, 30)) as (pilot, opened):
         await until(pilot, lambda: "2 hosts ticked, 0 ready" in screen_text(pilot.app))
         assert "unusable" not in screen_text(pilot.app)
-        await pilot.press("down", "x", "down", "x")
-        await until(pilot, lambda: opened.query_one(HostTable).key == "two")
+        await press(pilot, "down", "x", "down", "x", then=lambda: opened.query_one(HostTable).key == "two")
         await pilot.pause()
         assert "unusable" not in screen_text(pilot.app)
         assert states(opened) == {"one": "failed", "two": "failed"}, "they are not pending: there is nothing to cancel"
         assert screen_text(pilot.app).count("r retries") == 1
-        await pilot.press("space", "up", "space")
-        await until(pilot, lambda: not opened._view.draft.hosts)
+        await press(pilot, "space", "up", "space", then=lambda: not opened._view.draft.hosts)
         assert "Tick hosts with space." in screen_text(pilot.app), "the cursor is in the list already"
 
 
@@ -428,8 +391,7 @@ async def test_a_wrong_path_stays_in_its_line_with_its_error(tmp_path: Path, mon
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "file").touch()
     async with walked(tmp_path, CPUS, 5, (80, 24)) as (pilot, _):
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen) and pilot.app.screen.focused)
+        await press(pilot, "s", then=lambda: isinstance(pilot.app.screen, SaveScreen) and pilot.app.screen.focused)
         line = pilot.app.screen.query_one(Input)
         for path, said in (
             ("~/no\u00a0such/x.txt", "a profile's file ends in .yaml"),
@@ -442,8 +404,7 @@ async def test_a_wrong_path_stays_in_its_line_with_its_error(tmp_path: Path, mon
             await pilot.press("enter")
             await until(pilot, lambda said=said: said in " ".join(screen_text(pilot.app).split()))  # type: ignore[misc]
             assert isinstance(pilot.app.screen, SaveScreen) and line.value == path
-            await pilot.press("a")
-            await until(pilot, lambda: "✗" not in screen_text(pilot.app))
+            await press(pilot, "a", then=lambda: "✗" not in screen_text(pilot.app))
 
 
 async def test_what_an_empty_line_offers_is_not_taken_for_a_value(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from disttui.runner.profile.load import parse
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.dialogs import SaveScreen
 from disttui.tui.wizard.host_form import FormTable, HostForm
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import facts, record, walked, wizard
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
@@ -42,17 +42,13 @@ async def test_gpus_are_chosen_and_the_effect_is_shown_at_once(tmp_path: Path) -
         await edit(pilot, opened, 1)
         assert "gpu1 8 + gpu2 2 = 10 processes" in screen_text(pilot.app)
         choose(pilot, "gpu-0")
-        await pilot.press("space")
-        await until(pilot, lambda: said(opened, 1) == {"host": "gpu2", "gpus": [1]})
+        await press(pilot, "space", then=lambda: said(opened, 1) == {"host": "gpu2", "gpus": [1]})
         await until(pilot, lambda: "gpu1 8 + gpu2 1 = 9 processes" in screen_text(pilot.app))
         choose(pilot, "gpu-2")
-        await pilot.press("space")
-        await until(pilot, lambda: said(opened, 1)["gpus"] == [1, 2])
-        await pilot.press("a")
-        await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+        await press(pilot, "space", then=lambda: said(opened, 1)["gpus"] == [1, 2])
+        await press(pilot, "a", then=lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
         await until(pilot, lambda: "= 10 processes" in screen_text(pilot.app))
-        await pilot.press("escape")
-        await until(pilot, lambda: pilot.app.screen is opened)
+        await press(pilot, "escape", then=lambda: pilot.app.screen is opened)
 
 
 async def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path) -> None:
@@ -63,8 +59,7 @@ async def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path) -> None:
         await edit(pilot, opened, 0)
         assert "held by" in screen_text(pilot.app)
         choose(pilot, f"gpu-{busy}")
-        await pilot.press("space")
-        await until(pilot, lambda: said(opened, 0)["gpus"] == sorted([*free, busy]))
+        await press(pilot, "space", then=lambda: said(opened, 0)["gpus"] == sorted([*free, busy]))
         planned = opened._view.planned
         assert f"GPU {busy}" in " ".join(one.what for one in planned.findings if one.host == "six")
 
@@ -72,12 +67,9 @@ async def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path) -> None:
 async def test_the_number_of_processes_is_typed_there_too(tmp_path: Path) -> None:
     async with walked(tmp_path, TWO, 3) as (pilot, opened):
         await edit(pilot, opened, 0)
-        await pilot.press("1", "6")
-        await until(pilot, lambda: said(opened, 0).get("num_processes") == 16)
-        await pilot.press("left")
-        await until(pilot, lambda: said(opened, 0).get("num_processes") == 15)
-        await pilot.press("a")
-        await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+        await press(pilot, "1", "6", then=lambda: said(opened, 0).get("num_processes") == 16)
+        await press(pilot, "left", then=lambda: said(opened, 0).get("num_processes") == 15)
+        await press(pilot, "a", then=lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
 
 
 async def test_a_number_that_stands_once_for_all_hosts_is_yours_too(tmp_path: Path) -> None:
@@ -89,11 +81,9 @@ async def test_a_number_that_stands_once_for_all_hosts_is_yours_too(tmp_path: Pa
             return str(found)
 
         assert mark() == "auto"
-        await pilot.press("right")
-        await until(pilot, lambda: "num_processes" in opened._view.draft.data)
+        await press(pilot, "right", then=lambda: "num_processes" in opened._view.draft.data)
         await until(pilot, lambda: mark() == "yours")
-        await pilot.press("a")
-        await until(pilot, lambda: mark() == "auto")
+        await press(pilot, "a", then=lambda: mark() == "auto")
 
 
 async def test_each_of_several_values_of_a_host_is_given_back_alone(tmp_path: Path) -> None:
@@ -103,11 +93,9 @@ async def test_each_of_several_values_of_a_host_is_given_back_alone(tmp_path: Pa
             choose(pilot, row)
             await pilot.press("right")
             await until(pilot, lambda row=row: row in said(opened, 0))  # type: ignore[misc]
-        await pilot.press("a")
-        await until(pilot, lambda: said(opened, 0).keys() == {"host", "num_processes"})
+        await press(pilot, "a", then=lambda: said(opened, 0).keys() == {"host", "num_processes"})
         choose(pilot, "num_processes")
-        await pilot.press("a")
-        await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+        await press(pilot, "a", then=lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
 
 
 async def test_what_the_probe_found_is_offered_in_turn(tmp_path: Path) -> None:
@@ -127,17 +115,13 @@ async def test_what_the_probe_found_is_offered_in_turn(tmp_path: Path) -> None:
 
             choose(pilot, row)
             for value in offered:
-                await pilot.press("right")
-                await until(pilot, partial(is_said, value))
+                await press(pilot, "right", then=partial(is_said, value))
                 assert opened._view.planned is not None, opened._view.draft.problems
             await pilot.pause()
             assert "yours" in screen_text(pilot.app)
-            await pilot.press("right")
-            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
-            await pilot.press("left")
-            await until(pilot, partial(is_said, offered[-1]))
-            await pilot.press("a")
-            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+            await press(pilot, "right", then=lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+            await press(pilot, "left", then=partial(is_said, offered[-1]))
+            await press(pilot, "a", then=lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
 
 
 TEXT = """\
@@ -160,23 +144,17 @@ async def test_comments_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.
     path.write_text(TEXT)
     async with wizard(tmp_path, profile=path) as (pilot, opened):
         await until(pilot, lambda: opened._at == 4)
-        await pilot.press("escape", "escape")
-        await until(pilot, lambda: opened._at == 2)
+        await press(pilot, "escape", "escape", then=lambda: opened._at == 2)
         await edit(pilot, opened, 0)
         choose(pilot, "gpu-1")
-        await pilot.press("space")
-        await until(pilot, lambda: said(opened, 0)["gpus"] == [0])
+        await press(pilot, "space", then=lambda: said(opened, 0)["gpus"] == [0])
         await pilot.press("escape")
         await edit(pilot, opened, 1)
         choose(pilot, "gpu-0")
-        await pilot.press("space")
-        await until(pilot, lambda: said(opened, 1).get("gpus") == [1])
-        await pilot.press("escape", "enter", "enter")
-        await until(pilot, lambda: opened._at == 4)
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
-        await pilot.press("enter")
-        await until(pilot, lambda: path.read_text() != TEXT)
+        await press(pilot, "space", then=lambda: said(opened, 1).get("gpus") == [1])
+        await press(pilot, "escape", "enter", "enter", then=lambda: opened._at == 4)
+        await press(pilot, "s", then=lambda: isinstance(pilot.app.screen, SaveScreen))
+        await press(pilot, "enter", then=lambda: path.read_text() != TEXT)
     after = path.read_text()
     comments = [line.partition("#")[2] for line in TEXT.splitlines() if "#" in line]
     assert [line.partition("#")[2] for line in after.splitlines() if "#" in line] == comments, after
@@ -192,10 +170,7 @@ async def test_a_python_path_can_be_typed_and_is_validated(tmp_path: Path) -> No
         await pilot.press("enter", "ctrl+u", *"/opt/q/python", "enter")
         await until(pilot, lambda: said(opened, 0).get("python") == "/opt/q/python")
         assert isinstance(pilot.app.screen, HostForm)
-        await pilot.press("enter", "ctrl+u", *"relative/python", "enter")
-        await until(pilot, lambda: "✗" in screen_text(pilot.app))
+        await press(pilot, "enter", "ctrl+u", *"relative/python", "enter", shows="✗")
         assert said(opened, 0).get("python") == "/opt/q/python"
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(pilot.app.focused, FormTable))
-        await pilot.press("escape")
-        await until(pilot, lambda: pilot.app.screen is opened)
+        await press(pilot, "escape", then=lambda: isinstance(pilot.app.focused, FormTable))
+        await press(pilot, "escape", then=lambda: pilot.app.screen is opened)

@@ -29,8 +29,9 @@ from disttui.tui.home.screen import HomeScreen
 from disttui.tui.top.screen import TopScreen
 from disttui.tui.wizard import WizardScreen
 from tests.cluster.cluster import Cluster
+from tests.files import new_file, new_folder
 from tests.tui.shelf_kit import asked, environ
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import called, start, states, type_text, walk, wizard
 from tests.unit.sshd import Place, new_key, public
 from tests.unit.waiting import wait_for
@@ -38,11 +39,9 @@ from tests.unit.waiting import wait_for
 
 def fresh_keys(cluster: Cluster, folder: Path, trusted: str = "") -> tuple[str, Path]:
     """The cluster's ssh configuration with known hosts of its own that asks for unknown keys."""
-    known = folder / "known"
-    known.write_text(trusted)
+    known = new_file(folder / "known", trusted)
     text = cluster.ssh_config.read_text().replace(str(cluster.known_hosts), str(known))
-    config = folder / "config"
-    config.write_text(text.replace("StrictHostKeyChecking yes", "StrictHostKeyChecking ask"))
+    config = new_file(folder / "config", text.replace("StrictHostKeyChecking yes", "StrictHostKeyChecking ask"))
     return str(config), known
 
 
@@ -77,8 +76,7 @@ async def test_a_changed_key_is_a_red_stop(cluster: Callable[..., Cluster], tmp_
     async with wizard(tmp_path, config) as (pilot, opened):
         await walk(pilot, opened, ["node1"], 1)
         await until(pilot, lambda: states(opened)["node1"] == "failed")
-        await pilot.press("enter")
-        await until(pilot, lambda: opened._at == 1)
+        await press(pilot, "enter", then=lambda: opened._at == 1)
         await pilot.press("enter")
         await pilot.pause(0.2)
         assert opened._at == 1, "the wizard stays there"
@@ -107,8 +105,7 @@ class PasswordServer(LoopbackServer):
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[str]:
     """The ssh configuration that leads to a server that wants a password."""
-    folder = tmp_path / "guarded"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "guarded")
     place = Place(folder)
     key = new_key(folder / "host_key")
     host_key = paramiko.Ed25519Key.from_private_key_file(str(key))
@@ -136,10 +133,8 @@ async def test_giving_a_password_up_is_reported_with_a_cure(guarded: str, tmp_pa
     async with wizard(tmp_path, guarded, size=(160, 48)) as (pilot, opened):
         await walk(pilot, opened, ["box"], 1)
         await called(pilot, SecretScreen)
-        await pilot.press("escape")
-        await until(pilot, lambda: states(opened)["box"] == "failed")
-        await pilot.press("down", "up")
-        await until(pilot, lambda: "login as me@127.0.0.1" in screen_text(pilot.app))
+        await press(pilot, "escape", then=lambda: states(opened)["box"] == "failed")
+        await press(pilot, "down", "up", shows="login as me@127.0.0.1")
 
 
 async def test_a_silent_host_does_not_block_the_wizard(tmp_path: Path) -> None:
@@ -155,21 +150,16 @@ async def test_a_silent_host_does_not_block_the_wizard(tmp_path: Path) -> None:
         await walk(pilot, opened, ["silent", "refused"], 1)
         await until(pilot, lambda: states(opened)["refused"] == "failed")
         assert states(opened)["silent"] == "connecting"
-        await pilot.press("enter")
-        await until(pilot, lambda: opened._at == 1)
-        await pilot.press("enter")
-        await pilot.pause()
+        await press(pilot, "enter", then=lambda: opened._at == 1)
+        await press(pilot, "enter")
         assert opened._at == 1
-        await pilot.press("escape", "down")
-        await until(pilot, lambda: opened._at == 0)
+        await press(pilot, "escape", "down", then=lambda: opened._at == 0)
         table = opened.query_one("#hosts-table")
         table.focus()
         table.select("silent")  # type: ignore[attr-defined]
-        await pilot.press("x")
-        await until(pilot, lambda: states(opened)["silent"] == "left out")
+        await press(pilot, "x", then=lambda: states(opened)["silent"] == "left out")
         await until(pilot, lambda: screen_text(pilot.app).count("retries") == 1)
-        await pilot.press("space")
-        await until(pilot, lambda: opened._view.draft.hosts == ["refused"])
+        await press(pilot, "space", then=lambda: opened._view.draft.hosts == ["refused"])
     silent.close()
 
 
@@ -180,8 +170,7 @@ async def test_a_path_is_completed_on_the_host(cluster: Callable[..., Cluster], 
     async with wizard(tmp_path, str(hosts.ssh_config)) as (pilot, opened):
         await walk(pilot, opened, ["node1"], 2)
         await until(pilot, lambda: states(opened)["node1"] == "ready")
-        await pilot.press("enter", "enter")
-        await until(pilot, lambda: opened._at == 3)
+        await press(pilot, "enter", "enter", then=lambda: opened._at == 3)
         await pilot.press("right", "down")
         field = opened.query_one("#field-script", Input)
         await until(pilot, lambda: field.has_focus)
@@ -189,8 +178,7 @@ async def test_a_path_is_completed_on_the_host(cluster: Callable[..., Cluster], 
         field.cursor_position = len(field.value)
         await until(pilot, lambda: "train_long_name.py" in screen_text(pilot.app))
         await until(pilot, lambda: field._suggestion.endswith("train_long_name.py"))
-        await pilot.press("right")
-        await until(pilot, lambda: field.value == f"{hosts.shared}/train_long_name.py")
+        await press(pilot, "right", then=lambda: field.value == f"{hosts.shared}/train_long_name.py")
         assert opened._view.draft.data["job"] == {"script": f"{hosts.shared}/train_long_name.py"}
 
 
@@ -209,8 +197,7 @@ async def test_from_host_names_to_a_running_training(cluster: Callable[..., Clus
         table = opened.query_one("#hosts-table")
         table.focus()
         table.select("node9")  # type: ignore[attr-defined]
-        await pilot.press("space")
-        await until(pilot, lambda: opened._view.draft.hosts == ["node1", "node2"])
+        await press(pilot, "space", then=lambda: opened._view.draft.hosts == ["node1", "node2"])
         await until(pilot, lambda: set(states(opened).values()) == {"ready"}, 120)
         for step in (1, 2, 3, 4):
             await pilot.press("enter")
@@ -227,8 +214,7 @@ async def _start_in_sandbox(folder: Path, pilot: Pilot[None], opened: WizardScre
     """Choose the sandbox, and start the built-in job there."""
     await until(pilot, lambda: opened.focused is not None)
     opened.query_one("#hosts-table").focus()
-    await pilot.press("G", "space")
-    await until(pilot, lambda: opened._view.draft.sandbox)
+    await press(pilot, "G", "space", then=lambda: opened._view.draft.sandbox)
     await until(pilot, lambda: states(opened) == {"node1": "ready", "node2": "ready"}, 120)
     for step in (1, 2, 3, 4):
         await pilot.press("enter")
@@ -246,11 +232,9 @@ async def _start_in_sandbox(folder: Path, pilot: Pilot[None], opened: WizardScre
 
 async def test_q_leaves_the_first_step_until_something_is_typed(tmp_path: Path) -> None:
     async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-        await pilot.press("space", "q")
-        await pilot.pause()
+        await press(pilot, "space", "q")
         assert pilot.app.screen is opened and opened.query_one("#names", Input).value == " q"
-        await pilot.press("escape", "q")
-        await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
+        await press(pilot, "escape", "q", then=lambda: isinstance(pilot.app.screen, HomeScreen))
 
 
 @pytest.mark.torch
@@ -263,8 +247,7 @@ async def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, m
         await pilot.press("q")
         for key, leaves in (("q", False), ("enter", False), ("n", False), ("y", True)):
             await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
-            await pilot.press("q")
-            await asked(pilot)
+            await asked(pilot, "q")
             (run,), _ = known_runs(environ(tmp_path))
             assert f"Quit and stop {short(run.run)}?" in screen_text(pilot.app)
             await pilot.press(key)
@@ -307,8 +290,7 @@ async def test_a_run_of_a_sandbox_that_lives_is_reached_and_not_lost(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
         await _start_in_sandbox(tmp_path, pilot, opened)
-        await pilot.press("q")
-        await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
+        await press(pilot, "q", then=lambda: isinstance(pilot.app.screen, HomeScreen))
         (run,), _ = known_runs(environ(tmp_path))
         for path in run.folder.rglob("*"):
             with suppress(OSError):

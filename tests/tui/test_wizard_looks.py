@@ -20,7 +20,7 @@ from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.check import Pane
 from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui.shelf_kit import shows
-from tests.tui.snap import assert_snapshots, screen_text, snapshot, until
+from tests.tui.snap import assert_snapshots, press, screen_text, snapshot, until
 from tests.tui.test_theme import _contrast
 from tests.tui.test_wizard_host_form import edit, said
 from tests.tui.wizard_kit import HOSTS, called, record, walk, wizard
@@ -37,8 +37,7 @@ def keys(hosts: tuple[str, ...], step: int, *pressed: str) -> Act:
     async def act(pilot: Pilot[None], opened: WizardScreen) -> None:
         await walk(pilot, opened, hosts, step)
         for key in pressed:
-            await pilot.press(key)
-            await pilot.pause()
+            await press(pilot, key)
 
     return act
 
@@ -73,8 +72,7 @@ def pressed(*keys: str) -> Act:
 
     async def act(pilot: Pilot[None], opened: WizardScreen) -> None:
         for key in keys:
-            await pilot.press(key)
-            await pilot.pause()
+            await press(pilot, key)
 
     return act
 
@@ -91,13 +89,11 @@ def on(*keys: str, step: int) -> Act:
 
 async def _host_form(pilot: Pilot[None], opened: WizardScreen) -> None:
     await edit(pilot, opened, 1)
-    await pilot.press("down", "space")
-    await until(pilot, lambda: said(opened, 1).get("gpus") == [1])
+    await press(pilot, "down", "space", then=lambda: said(opened, 1).get("gpus") == [1])
 
 
 async def _password(pilot: Pilot[None], opened: WizardScreen) -> None:
-    await pilot.press("escape")
-    await until(pilot, lambda: pilot.app.screen is opened)
+    await press(pilot, "escape", then=lambda: pilot.app.screen is opened)
     await _asked(pilot, lambda prompts: prompts.secret("gpu1", "Password for ada: "))
 
 
@@ -163,8 +159,7 @@ async def test_an_error_in_an_extended_file_is_edited_in_that_file(
         app.router.open_wizard(path)
         await until(pilot, lambda: isinstance(app.screen, ProfileErrorScreen) and shows(app, "✗"))
         assert f"✗ {base}:4:1: " in screen_text(app), screen_text(app)
-        await pilot.press("e", "n", "e")
-        await until(pilot, lambda: edited == [(base, 4), (path, 3)])
+        await press(pilot, "e", "n", "e", then=lambda: edited == [(base, 4), (path, 3)])
 
 
 @pytest.mark.parametrize(
@@ -278,8 +273,7 @@ async def test_every_word_can_be_read(tmp_path: Path, more: dict[str, str]) -> N
         seen = 0
         for step in range(5):
             for _ in range(3):
-                await pilot.press("down")
-                await pilot.pause()
+                await press(pilot, "down")
                 for segment, ground in _words(pilot):
                     assert segment.style and segment.style.color
                     colour = Color.from_rich_color(segment.style.color).hex6

@@ -15,7 +15,7 @@ from disttui.tui.dialogs.help import HelpScreen
 from disttui.tui.home.screen import HomeScreen
 from disttui.tui.wizard import WizardScreen, hosts_screen
 from disttui.tui.wizard.hosts import HostTable
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import HOSTS, record, type_text, walked, wizard
 from tests.tui.wizard_kit import start as begin
 
@@ -56,8 +56,7 @@ async def test_down_goes_to_the_first_host_that_was_found(tmp_path: Path, monkey
         await until(pilot, lambda: find.asked.is_set() and "local" in screen_text(pilot.app))
         find.go_on.set()
         await until(pilot, lambda: "gpu7" in screen_text(pilot.app))
-        await pilot.press("down")
-        await until(pilot, lambda: opened.query_one(HostTable).has_focus)
+        await press(pilot, "down", then=lambda: opened.query_one(HostTable).has_focus)
         assert opened.query_one(HostTable).key == "gpu7"
 
 
@@ -70,15 +69,12 @@ async def test_a_start_is_not_left_and_its_dashboard_waits_for_help(
     async with walked(tmp_path, HOSTS, 5, names=["gpu1"]) as (pilot, opened):
         await begin(pilot, opened)
         await until(pilot, start.asked.is_set)
-        await pilot.press(*["escape"] * 6)
-        await until(pilot, lambda: opened._at == 0)
-        await pilot.press("escape")
-        await pilot.pause()
+        await press(pilot, *["escape"] * 6, then=lambda: opened._at == 0)
+        await press(pilot, "escape")
         assert pilot.app.screen_stack[-1] is opened, "it may be left before it has a run to show"
         await pilot.press("f1")
         start.go_on.set()
         await pilot.pause(0.5)
         assert isinstance(pilot.app.screen, HelpScreen) and pilot.app.screen_stack[-2] is opened
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen))
+        await press(pilot, "escape", then=lambda: isinstance(pilot.app.screen, DashboardScreen))
         assert [type(screen) for screen in pilot.app.screen_stack] == [HomeScreen, DashboardScreen]

@@ -18,7 +18,7 @@ from disttui.tui.wizard.check import Pane
 from disttui.tui.wizard.draft import Draft
 from disttui.tui.wizard.job import Field, JobStep, _put
 from tests.tui.shelf_kit import environ
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.wizard_kit import HOSTS, record, wizard
 
 
@@ -101,8 +101,7 @@ async def test_the_checks_say_what_is_left_out_and_why(
         assert opened._view.startable
         (project / ".env").unlink()
         shutil.rmtree(project / "data")
-        await pilot.press("r")
-        await until(pilot, lambda: "not sent" not in checks.plain and "· code: 3 files" in checks.plain)
+        await press(pilot, "r", then=lambda: "not sent" not in checks.plain and "· code: 3 files" in checks.plain)
 
 
 async def test_code_that_cannot_be_sent_prevents_the_start(

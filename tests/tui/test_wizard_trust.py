@@ -11,8 +11,9 @@ from disttui.tui.app import DisttuiApp
 from disttui.tui.dialogs.prompts import ConfirmScreen
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.check import Pane
+from tests.files import new_file
 from tests.tui.shelf_kit import environ
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.widget_kit import Alone
 from tests.tui.wizard_kit import facts, record
 
@@ -44,8 +45,7 @@ async def test_an_accepted_profile_opens_as_it_was_when_accepted(
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen) and app.screen.ready)
         assert isinstance(app.screen, ConfirmScreen) and "source v/bin/activate" in app.screen._consequence
         base.write_text(PROFILE.replace("source v/bin/activate", "evil"))
-        await pilot.press("y")
-        await until(pilot, lambda: isinstance(app.screen, WizardScreen))
+        await press(pilot, "y", then=lambda: isinstance(app.screen, WizardScreen))
         opened = app.screen
         assert isinstance(opened, WizardScreen)
         await until(pilot, lambda: opened._view.draft.hosts)
@@ -57,9 +57,7 @@ async def test_a_profile_that_everybody_can_write_is_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     record(monkeypatch, {"desk": facts("cpu_desk")})
-    path = tmp_path / "theirs.yaml"
-    path.write_text(PROFILE)
-    path.chmod(0o666)
+    path = new_file(tmp_path / "theirs.yaml", PROFILE, 0o666)
     app = DisttuiApp(environ(tmp_path, TEXTUAL_ANIMATIONS="none", HOME="/home/ada"))
     async with app.run_test(size=(80, 24)) as pilot:
         app.router.open_wizard(path)
@@ -94,6 +92,5 @@ async def test_a_question_taller_than_the_screen_starts_at_its_top() -> None:
         pilot.app.push_screen(ConfirmScreen("Open theirs.yaml?", "\n".join(lines), "open"))
         await until(pilot, lambda: "Open theirs.yaml?" in screen_text(pilot.app))
         assert "open y    cancel n" in screen_text(pilot.app) and "key19" not in screen_text(pilot.app)
-        await pilot.press("end")
-        await until(pilot, lambda: "key19" in screen_text(pilot.app))
+        await press(pilot, "end", shows="key19")
         assert "open y    cancel n" in screen_text(pilot.app)

@@ -7,9 +7,10 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests.command import ran
 from tests.unit.waiting import Patience
 
 POLL = 0.1
@@ -89,9 +90,7 @@ class Tmux:
         subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)
 
     def _call(self, *words: str) -> str:
-        done = subprocess.run(
-            [*self._tmux, *words], env=self._environ, capture_output=True, text=True, timeout=30, check=False
-        )
+        done = ran([*self._tmux, *words], env=self._environ, timeout=30)
         assert done.returncode == 0, f"tmux {words[0]}: {done.stderr}"
         return done.stdout
 
@@ -101,8 +100,5 @@ def tmux(
     folder: Path, command: Sequence[str], environ: Mapping[str, str], size: tuple[int, int] = (80, 24)
 ) -> Iterator[Tmux]:
     """A terminal with a command in it, until the end of the block."""
-    opened = Tmux(folder / f"tmux-{time.monotonic_ns()}", command, environ, size)
-    try:
+    with closing(Tmux(folder / f"tmux-{time.monotonic_ns()}", command, environ, size)) as opened:
         yield opened
-    finally:
-        opened.close()

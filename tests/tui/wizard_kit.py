@@ -20,8 +20,9 @@ from disttui.tui.app import DisttuiApp
 from disttui.tui.dialogs.question import Question
 from disttui.tui.wizard import WizardScreen, hosts_screen
 from disttui.tui.wizard.draft import HostCheck
+from tests.files import new_file
 from tests.tui.shelf_kit import asked, environ
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import press, screen_text, until
 from tests.tui.top_kit import lease
 
 FACTS = Path(__file__).parents[1] / "data" / "facts"
@@ -86,8 +87,7 @@ async def called(pilot: Pilot[None], kind: type[Question[Any]]) -> None:
 
 async def type_text(pilot: Pilot[None], text: str) -> None:
     """Press the keys of a text."""
-    await pilot.press(*({" ": "space", "-": "minus", ".": "full_stop"}.get(one, one) for one in text))
-    await pilot.pause()
+    await press(pilot, *({" ": "space", "-": "minus", ".": "full_stop"}.get(one, one) for one in text))
 
 
 def states(opened: WizardScreen) -> dict[str, str]:
@@ -141,12 +141,9 @@ async def walked(
 async def start(pilot: Pilot[None], opened: WizardScreen) -> None:
     """Press enter at the last step, and confirm."""
     await until(pilot, lambda: opened.check_action("launch", ()))
-    await pilot.press("enter")
-    await asked(pilot)
+    await asked(pilot, "enter")
     await pilot.press("y")
 
 
 def _empty(folder: Path) -> Path:
-    path = folder / "no-ssh-config"
-    path.touch()
-    return path
+    return new_file(folder / "no-ssh-config")

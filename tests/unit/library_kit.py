@@ -9,6 +9,7 @@ from pathlib import Path
 from disttui.runner.library.store import Saved, save, text_in
 from disttui.runner.library.syncing import Synced, sync
 from disttui.runner.profile.library import Library, library_named
+from tests.command import ran
 
 PROFILE = """\
 disttui: 1
@@ -69,7 +70,5 @@ class User:
 
     def git(self, *words: str) -> str:
         identity = ["-c", f"user.name={self.name}", "-c", f"user.email={self.name}@example.org"]
-        out = subprocess.run(
-            ["git", "-C", str(self.library.folder), *identity, *words], check=True, capture_output=True, text=True
-        )
+        out = ran(["git", "-C", str(self.library.folder), *identity, *words], check=True)
         return out.stdout

@@ -17,6 +17,7 @@ from disttui.runner.node import procs
 from disttui.runner.node.serve import runs
 from disttui.runner.protocol.files import Secrets
 from disttui.runner.protocol.requests import Started, Stopped
+from tests.files import new_file
 from tests.kept import node_program
 from tests.unit.waiting import PATIENCE, wait_for
 
@@ -44,11 +45,9 @@ class Cluster:
         self.zip = node_program()
         # A file for each: the ranks of another run may not have read theirs yet.
         self.job = base / "job.py" if not (base / "job.py").exists() else base / self.run / "job.py"
-        self.job.parent.mkdir(exist_ok=True)
-        self.job.write_text(JOB + job)
+        new_file(self.job, JOB + job)
         self.python = base / "python"
-        self.python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(STUB)])} "$@"\n')
-        self.python.chmod(0o755)
+        new_file(self.python, f'#!/bin/sh\nexec {shlex.join([sys.executable, str(STUB)])} "$@"\n', 0o755)
         first = random.randrange(20000, 30000)
         self.launch: dict[str, Any] = {"ports": [first, first + 30], "join_timeout": 30, "host_timeout": 30,
                                        "rejoin_timeout": 0, "restarts": 0, "grace": 5, "instrument": True}  # fmt: skip
@@ -78,10 +77,15 @@ class Cluster:
     def path(self, node: int, name: str) -> Path:
         return Path(self.folder(node)) / name
 
-    def start(self, *nodes: int) -> Started:
+    def start(self, *nodes: int) -> Cluster:
         for node in nodes or range(len(self.nproc)):
-            answer = runs.start({"spec": self.spec(node), "secrets": self.secrets()}, str(self.zip), None)
-            self.gang = answer["gang"] or self.gang
+            self.ask(node)
+        return self
+
+    def ask(self, node: int = 0) -> Started:
+        """Start it on one host, for the answer."""
+        answer = runs.start({"spec": self.spec(node), "secrets": self.secrets()}, str(self.zip), None)
+        self.gang = answer["gang"] or self.gang
         return answer
 
     def secrets(self) -> Secrets:
@@ -103,10 +107,11 @@ class Cluster:
 
         return dict(wait_for(look, f"{count} event {kind} {fields} on node {at}: {self.events(at)}"))
 
-    def wait_ranks(self, attempt: int = 1) -> None:
+    def wait_ranks(self, attempt: int = 1) -> Cluster:
         for node, count in enumerate(self.nproc):
             for _ in range(count):
                 self.wait_event(node, "rank", count, attempt=attempt)
+        return self
 
     def exit(self, node: int, timeout: float = PATIENCE) -> dict[str, Any]:
         def look() -> Any:

@@ -14,6 +14,7 @@ import pytest
 from disttui.runner.api import finding
 from disttui.runner.runs.registry import load_run
 from tests.command import disttui
+from tests.files import new_file
 from tests.kept import has_been_reached
 from tests.unit.history_kit import DISTTUI, environ, kept
 from tests.unit.liar_kit import liar, viewer
@@ -27,9 +28,7 @@ class Viewer:
     def __init__(self, home: Path, **changes: Any) -> None:
         self.home = has_been_reached(home)
         self.marker = home / "was-run"
-        evil = home / "evil"
-        evil.write_text(f"#!/bin/sh\ntouch '{self.marker}'\nexec '{sys.executable}' \"$@\"\n")
-        evil.chmod(0o755)
+        evil = new_file(home / "evil", f"#!/bin/sh\ntouch '{self.marker}'\nexec '{sys.executable}' \"$@\"\n", 0o755)
         touch = ["touch", str(self.marker)]
         self.profile: dict[str, Any] = {
             "disttui": 1, "name": "evil", "hosts": [{"host": "local", "name": "n0", "python": str(evil)}],

@@ -10,6 +10,7 @@ import pytest
 from disttui.runner.api.rerunning import again
 from disttui.runner.profile.load import parse
 from disttui.runner.runs.registry import keep, load_run
+from tests.files import new_file
 from tests.light import light_python
 from tests.unit.history_kit import command
 
@@ -29,9 +30,7 @@ def _profile(home: Path, job: str) -> Path:
     (home / "job.py").write_text(_JOB)
     keys = {"disttui": 1, "hosts": ["local"], "num_processes": 1, "python": light_python(home / "light")}
     args = {"script": str(home / "job.py"), "args": [job]}
-    path = home / "one.yaml"
-    path.write_text(json.dumps({**keys, "job": args, "launch": {"resume_args": ["--on"]}}))
-    return path
+    return new_file(home / "one.yaml", json.dumps({**keys, "job": args, "launch": {"resume_args": ["--on"]}}))
 
 
 def _ids(home: Path) -> set[str]:

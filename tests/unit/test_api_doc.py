@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 import disttui as api
 from tests import api_table
+from tests.command import ran
 from tests.light import light_python
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
@@ -37,9 +37,7 @@ def test_example_on_the_api_page_runs(tmp_path: Path) -> None:
     profile.write_text(json.dumps({**own, "job": {"script": str(script)}}))
     [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", example], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=230, check=False
-    )
+    done = ran([sys.executable, "-c", example], cwd=tmp_path, env=env, timeout=230)
     assert done.returncode == 0, done.stderr
     assert "node1 seen\n" in done.stdout and done.stderr == ""
     assert re.search(r"^exit code 0 loss \d", done.stdout, re.MULTILINE), done.stdout
@@ -71,5 +69,5 @@ def test_the_package_alone_imports_nothing_slow() -> None:
     code = (
         "import sys, disttui.runner.api; print(*sorted({'pydantic', 'paramiko', 'yaml', 'click'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = ran([sys.executable, "-c", code], check=True)
     assert done.stdout.strip() == ""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.command import ran
 
 _ROOT = Path(__file__).parents[2]
 _SKIPPED = """
@@ -42,14 +43,10 @@ def test_something_else():
 def test_a_skipped_test_of_what_ci_must_have_fails_there(tmp_path: Path, ci: str, refused: int, skipped: int) -> None:
     """Both ways of asking for hosts count, and the reason is shown."""
     (tmp_path / "test_skipped.py").write_text(_SKIPPED)
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", _ROOT / "pyproject.toml", tmp_path],
         cwd=_ROOT,
         env={**os.environ, "CI": ci},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     counts = {
         word: int(count) for count, word in re.findall(r"(\d+) (failed|error|skipped)", done.stdout.splitlines()[-1])

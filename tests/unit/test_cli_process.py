@@ -22,6 +22,7 @@ from disttui.runner.cli.signals import Signals
 from disttui.runner.errors import InputError
 from disttui.runner.runs import registry
 from disttui.runner.runs.store import mirrors_folder
+from tests.command import ran
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ def test_relative_path_in_a_deleted_folder_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     (tmp_path / "train.py").touch()
     line = f"cd gone && rmdir ../gone && exec {shlex.quote(DISTTUI)} run ../train.py --hosts local"
-    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, text=True, capture_output=True, timeout=120, check=False)
+    done = ran(["sh", "-c", line], cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "disttui: the current folder has been deleted\n" in done.stderr and "Traceback" not in done.stderr
 
@@ -109,7 +110,7 @@ def test_broken_pipe_that_is_not_an_output_stream_is_a_bug() -> None:
         "from disttui.runner.cli import process as p\n"
         "def main(**_):\n    raise BrokenPipeError\np.cli.main = main\np.run()"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ran([sys.executable, "-c", code], cwd=ROOT)
     assert done.returncode == 1 and "Traceback" in done.stderr
 
 
@@ -224,9 +225,7 @@ def test_an_empty_home_is_the_home_of_the_account() -> None:
         "from pathlib import Path\nfrom disttui.runner.cli import startup\n"
         "startup.begin()\nprint(Path('~/x').expanduser())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "HOME": ""}, capture_output=True, text=True, check=True
-    )
+    done = ran([sys.executable, "-c", code], env={**os.environ, "HOME": ""}, check=True)
     assert done.stdout == f"{pwd.getpwuid(os.getuid()).pw_dir}/x\n"
 
 
@@ -306,15 +305,7 @@ def test_a_hang_up_that_nohup_ignores_ends_no_following(handler: signal.Handlers
 def test_initially_closed_stream_causes_no_traceback(tmp_path: Path, closed: str) -> None:
     run = f"'{sys.executable}' -c 'from disttui.runner.cli import main; main()'"
     for words, code in (("ps", 0), ("", 2)):
-        done = subprocess.run(
-            ["sh", "-c", f"{run} {words} {closed}"],
-            cwd=ROOT,
-            env={**os.environ, "HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = ran(["sh", "-c", f"{run} {words} {closed}"], cwd=ROOT, env={**os.environ, "HOME": str(tmp_path)})
         assert done.returncode == code and "Traceback" not in done.stdout + done.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ import pytest
 from disttui.runner.hosts.facts import Code, HostFacts
 from disttui.runner.node.probe import code as module
 from disttui.runner.node.probe.report import probe
+from tests.command import ran
+from tests.files import new_file
 from tests.unit.planning import facts, planned
 
 SCRIPT = {"script": "train.py"}
@@ -26,9 +27,7 @@ def fingerprint(folder: Path, **request: Any) -> Code | None:
 
 def sources(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        new_file(folder / name, text)
     return folder
 
 
@@ -166,7 +165,7 @@ def test_a_folder_that_is_too_large_is_not_compared(tmp_path: Path, monkeypatch:
 def test_the_commits_are_named(tmp_path: Path) -> None:
     def git(folder: Path, *words: str) -> str:
         who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-        return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+        return ran(["git", *who, *words], cwd=folder, check=True).stdout
 
     one, other = (sources(tmp_path / name, {"train.py": "x = 1"}) for name in "ab")
     for folder in (one, other):

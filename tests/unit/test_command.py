@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import command
+from tests.command import ran
 
 
 def test_a_command_that_hangs_is_killed_with_its_group() -> None:
@@ -32,12 +33,5 @@ def test_ended_forker_is_reported_and_replaced(tmp_path: Path, monkeypatch: pyte
 
 def test_an_end_with_a_text_says_it() -> None:
     program = "import sys; from tests.command import _run; _run(lambda: sys.exit('no such thing'))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", program], cwd=Path(__file__).parents[2])
     assert (done.returncode, done.stderr) == (1, "no such thing\n")

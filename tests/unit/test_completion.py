@@ -1,10 +1,9 @@
-"""Profiles, hosts and ids of runs complete in real shells."""
+"""Profiles, hosts and ids of runs complete in real shells, and paths of hosts in the wizard."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,9 @@ import click
 import pytest
 
 from disttui.runner.cli.options import _offered, complete_profiles
+from disttui.runner.node.serve.listing import MOST, complete
+from tests.command import ran
+from tests.files import new_file
 
 # Each prints the words that the shell would offer for the last of the words it is given.
 SHELLS = {
@@ -51,9 +53,7 @@ def test_what_a_shell_offers(shell: str, environ: dict[str, str], tmp_path: Path
 
     def offered(*words: str) -> set[str]:
         given = [shell, "-c", SHELLS[shell], *([shell] if shell != "fish" else []), "disttui", *words]
-        done = subprocess.run(
-            given, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = ran(given, cwd=tmp_path, env=environ)
         return set(done.stdout.split())
 
     assert offered("stop", "") == {"mine-1a2b", "other-3c4d"}
@@ -96,3 +96,40 @@ def test_a_shell_is_offered_no_name_that_it_would_run_or_divide(
 def test_an_address_is_offered_with_its_brackets() -> None:
     found = _offered(["[fd00::1]:22", "me@[fd00::1]", "me@box:22", "[ab]"], "")
     assert [item.value for item in found] == ["[fd00::1]:22", "me@[fd00::1]", "me@box:22"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("project/train.py", "project/tools/x", "project/table.csv", "project/.hidden", "other"):
+        new_file(tmp_path / name)
+    return tmp_path
+
+
+def test_scripts_come_first_and_folders_end_in_a_slash(home: Path) -> None:
+    assert complete("t", "~/project") == {"names": ["train.py", "table.csv", "tools/"], "more": False}
+    assert complete("tools/", "project")["names"] == ["tools/x"]
+    assert complete("~/p", "/")["names"] == ["~/project/"]
+    assert complete(f"{home}/o", "/nowhere")["names"] == [f"{home}/other"]
+
+
+def test_hidden_files_are_offered_after_a_typed_dot(home: Path) -> None:
+    assert ".hidden" not in complete("", "~/project")["names"]
+    assert complete(".", "~/project")["names"] == [".hidden"]
+
+
+def test_the_answer_is_bounded(home: Path) -> None:
+    for number in range(MOST + 10):
+        (home / "project" / f"many-{number}").touch()
+    answer = complete("many", "~/project")
+    assert len(answer["names"]) == MOST and answer["more"]
+
+
+def test_undecodable_names_can_be_sent(home: Path) -> None:
+    (home / "project" / b"caf\xe9".decode("utf-8", "surrogateescape")).touch()
+    assert complete("caf", "~/project")["names"] == ["caf?"]
+
+
+def test_a_folder_that_is_not_there_is_an_error(home: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        complete("nowhere/x", "~")

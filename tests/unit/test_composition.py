@@ -16,6 +16,7 @@ from disttui.runner.errors import InputError
 from disttui.runner.profile import composition, problems
 from disttui.runner.profile.load import load
 from disttui.runner.profile.schema import Profile
+from tests.files import new_file
 
 BASE = """\
 disttui: 1
@@ -48,10 +49,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+    return new_file(folder / name, text)
 
 
 def written(profile: Profile) -> dict[str, object]:

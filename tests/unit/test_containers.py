@@ -20,6 +20,7 @@ from disttui.runner.planning.interop.write import explicit_plan, write
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.protocol.containers import removal_words, start_words
+from tests.command import ran
 from tests.unit.launcher_kit import alive
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
@@ -36,7 +37,7 @@ default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 
 
 def _podman(*words: str) -> str:
-    return str(subprocess.run(["podman", *words], capture_output=True, text=True, timeout=120, check=True).stdout)
+    return str(ran(["podman", *words], check=True).stdout)
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +90,7 @@ def _containers(run: Cluster) -> str:
 
 def test_containers_train_with_secrets_and_leave_nothing(make: Make, box: dict[str, Any]) -> None:
     job = 'open(f"said-{rank}", "w").write(os.environ["SECRET"] + open("/proc/1/comm").read())\nstep(1)\n'
-    run = make(job, [1, 2], container=box)
-    run.start()
+    run = make(job, [1, 2], container=box).start()
     assert same(run)["state"] == "finished"
     ours = Path("/proc/1/comm").read_text()
     assert {(run.base / f"said-{rank}").read_text() for rank in range(3)} == {"s3cret ☃ $(x)" + ours}
@@ -106,8 +106,7 @@ if attempt == 1 and rank == 1:
 if attempt == 1:
     time.sleep(600)
 """
-    run = make(job, [1, 1], container=box, launch={"restarts": 1})
-    run.start()
+    run = make(job, [1, 1], container=box, launch={"restarts": 1}).start()
     assert same(run)["state"] == "finished"
     assert "of rank 1" in json.dumps([run.events(node) for node in (0, 1)])
     assert run.exit(0)["attempt"] == 2 and _containers(run) == ""
@@ -121,8 +120,7 @@ open(f"ready-{rank}", "w").close()
 while True:
     time.sleep(0.1)
 """
-    run = make(job, [2], container=box, launch={"grace": 2})
-    run.start()
+    run = make(job, [2], container=box, launch={"grace": 2}).start()
     for rank in range(2):
         wait_for((run.base / f"ready-{rank}").exists, "the ranks")
     run.stop()
@@ -132,9 +130,7 @@ while True:
 
 
 def test_when_all_of_ours_is_killed_at_once_nothing_remains(make: Make, box: dict[str, Any]) -> None:
-    run = make(SLEEP, [2], container=box)
-    run.start()
-    run.wait_ranks()
+    run = make(SLEEP, [2], container=box).start().wait_ranks()
     ranks = {record["pid"] for record in run.events(0, "rank")}
     up = run.supervisor(0)
     client = next(pid for pid in procs.descendants(procs.table(), up["pid"]) if "podman" in procs.command(pid))
@@ -156,14 +152,12 @@ def test_a_slow_removal_keeps_the_heartbeat(make: Make, tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     box = {"runtime": "docker", "image": "IMAGE", "mounts": [], "options": [], "gpus": False}
     job = "step(1)\nassert attempt == 2\n"
-    run = make(job, [1, 1], container=box, launch={"restarts": 1, "host_timeout": 8})
-    run.start()
+    run = make(job, [1, 1], container=box, launch={"restarts": 1, "host_timeout": 8}).start()
     assert same(run)["state"] == "finished"
 
 
 def test_a_missing_image_is_named(make: Make, box: dict[str, Any]) -> None:
-    run = make(SLEEP, [1], container={**box, "image": "localhost/no-such-image:1", "options": ["--pull=never"]})
-    run.start()
+    run = make(SLEEP, [1], container={**box, "image": "localhost/no-such-image:1", "options": ["--pull=never"]}).start()
     assert "no-such-image" in same(run)["cause"]["message"]
     assert _containers(run) == ""
 

@@ -22,6 +22,7 @@ from disttui.runner.protocol import tree
 from disttui.runner.protocol.objects import Store
 from disttui.runner.sync.collect import Wanted, collect
 from disttui.runner.sync.transfer import TreeParcel, send
+from tests.files import new_file, new_folder
 from tests.unit.test_sync_transfer import Host, host
 
 __all__ = ["host"]  # a fixture
@@ -80,8 +81,7 @@ def test_names_of_any_bytes_arrive_and_links_stay_links(host: Host) -> None:
     (host.home / "set" / os.fsdecode(b"new\nline \xff")).write_bytes(b"1")
     (host.home / "set/sub/link").symlink_to("../run")
     (host.home / "set/folder").symlink_to("sub")
-    (host.home / "set/run").write_text("true\n")
-    (host.home / "set/run").chmod(0o755)
+    new_file(host.home / "set/run", "true\n", 0o755)
     found = staged(host, "~/set")
     entries = {one.path: one.kind for one in tree.decode(found["manifest"])}
     assert entries == {b"folder": "l", b"new\nline \xff": "f", b"run": "x", b"sub/link": "l"}
@@ -151,8 +151,7 @@ def test_git_and_size_leave_nothing_out_but_secrets_are_named(host: Host) -> Non
 @pytest.fixture
 def tools(host: Host, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Programs of the host that write down their words, and make a file in the last one's place."""
-    folder = host.tmp_path / "bin"
-    folder.mkdir()
+    folder = new_folder(host.tmp_path / "bin")
     for name in ("aws", "hf"):
         path = folder / name
         path.write_text(
@@ -256,8 +255,7 @@ def test_other_content_and_an_address_without_https_are_refused(host: Host, serv
 
 
 def test_a_folder_that_others_can_write_takes_no_data(host: Host, tmp_path: Path) -> None:
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
+    new_folder(tmp_path / "open", 0o777)
     (host.folder / "a").write_text("1")
     with pytest.raises(HostError, match="would not be safe from other users"):
         place(host, [host.open()], to=str(tmp_path / "open/x"))

@@ -12,14 +12,16 @@ import pytest
 from disttui.runner.diagnose.frames import frames
 from disttui.runner.node.observe import deaths
 from disttui.runner.node.rank import run_main
+from tests.command import ran
 from tests.counting import counted
+from tests.files import new_file
 
 _TORCH = "[W1120 12:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group() was not called"
 
 
 def log(code: str) -> str:
     """What a Python that runs this prints on both streams."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = ran([sys.executable, "-c", code])
     return done.stdout + done.stderr
 
 
@@ -157,8 +159,7 @@ def test_a_class_inside_a_function() -> None:
     ],
 )
 def test_an_error_in_the_programs_own_words(tmp_path: Path, log: str, code: int, said: str) -> None:
-    path = tmp_path / "rank-0.log"
-    path.write_text(log)
+    path = new_file(tmp_path / "rank-0.log", log)
     assert deaths.said(str(path), code) == said
 
 
@@ -421,8 +422,7 @@ def test_survived_cpp_exception_is_not_the_cause_of_death() -> None:
 
 
 def test_the_exit_code_says_what_to_look_for(tmp_path: Path) -> None:
-    path = tmp_path / "rank-0.log"
-    path.write_text(_WATCHDOG)
+    path = new_file(tmp_path / "rank-0.log", _WATCHDOG)
     for code in (-signal.SIGABRT, -signal.SIGSEGV):
         assert deaths.read(str(path), code) == deaths.terminated(_WATCHDOG)
     for code in (1, 134, -signal.SIGKILL, -signal.SIGTERM):
@@ -462,8 +462,7 @@ Extension modules: numpy.core._multiarray_umath, torch._C (total: 2)
 def test_the_line_that_called_native_code_which_crashed(
     tmp_path: Path, code: int, name: str, why: str, expected: str
 ) -> None:
-    path = tmp_path / "rank-0.log"
-    path.write_text(FATAL.format(name=name, why=why))
+    path = new_file(tmp_path / "rank-0.log", FATAL.format(name=name, why=why))
     assert deaths.crash(str(path), code) == expected
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.discovery import MOST, Discovered, find_all, flaw_of, read_file, ssh_hosts, typed_hosts
+from tests.files import new_file, new_folder
 
 DATA = Path(__file__).parents[1] / "data" / "discovery"
 
@@ -65,10 +66,7 @@ def test_ansible_inventories(home: Path, file: str, hosts: list[str]) -> None:
 
 
 def _ansible(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    program = folder / "bin" / "ansible-inventory"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
+    program = new_file(folder / "bin" / "ansible-inventory", f"#!/bin/sh\n{script}\n", 0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
 
 
@@ -84,12 +82,9 @@ def test_no_file_of_the_folder_is_run_by_ansible(tmp_path: Path, monkeypatch: py
     """An executable inventory is a program to Ansible, and ansible.cfg of the current folder may name others."""
     asked = tmp_path / "asked"
     _ansible(tmp_path, monkeypatch, f"(pwd; env | grep ^ANSIBLE; echo $*) >{asked}; exit 1")
-    here = tmp_path / "project"
-    here.mkdir()
+    here = new_folder(tmp_path / "project")
     monkeypatch.chdir(here)
-    script = here / "inventory"
-    script.write_text("#!/bin/sh\necho '{}'\n")
-    script.chmod(0o755)
+    script = new_file(here / "inventory", "#!/bin/sh\necho '{}'\n", 0o755)
     find_all(str(DATA / "ssh" / "config"), {"ANSIBLE_INVENTORY": str(script)}, here)
     assert not asked.exists(), "what was not named is only parsed"
     read_file(Path("inventory"), ask=True)
@@ -108,8 +103,7 @@ def test_typed() -> None:
 
 
 def test_all_sources(home: Path, tmp_path: Path) -> None:
-    here = tmp_path / "project"
-    here.mkdir()
+    here = new_folder(tmp_path / "project")
     (here / "hostfile").write_text("node9 slots=2\n")
     (here / "inventory.ini").write_text("[x]\nnode8\n")
     (here / "hosts.yml").write_text("{")
@@ -122,8 +116,7 @@ def test_all_sources(home: Path, tmp_path: Path) -> None:
 def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_file(tmp_path / "none", ask=False)
-    big = tmp_path / "big"
-    big.write_bytes(b"x" * (1 << 20) + b"yz")
+    big = new_file(tmp_path / "big", b"x" * (1 << 20) + b"yz")
     with pytest.raises(InputError, match="1 MiB"):
         read_file(big, ask=False)
 
@@ -132,8 +125,7 @@ def test_unreadable_files_are_reported(tmp_path: Path) -> None:
 def test_any_text_gives_hosts_or_problems_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, text: str, suffix: str
 ) -> None:
-    path = tmp_path_factory.mktemp("any") / f"file{suffix}"
-    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    path = new_file(tmp_path_factory.mktemp("any") / f"file{suffix}", text.encode("utf-8", "surrogatepass"))
     found = read_file(path, ask=False)
     assert all(not flaw_of(one.host) for one in found.candidates)
     assert all(problem.isprintable() for problem in found.problems)
@@ -152,16 +144,14 @@ def test_any_text_gives_hosts_or_problems_and_nothing_else(
     ],
 )  # fmt: skip
 def test_yaml_that_multiplies_is_refused(home: Path, text: str, problem: str) -> None:
-    path = home / "inventory.yaml"
-    path.write_text(text)
+    path = new_file(home / "inventory.yaml", text)
     found = read_file(path, ask=False)
     assert not names(found) and problem in found.problems[-1]
 
 
 @pytest.mark.parametrize("line", ["n[1-1]" * 600, "n[1-1000]" * 2, "n[1-2]" * 20, "n[1-1000]" + "x" * 999_000])
 def test_ranges_are_counted_before_they_are_made(home: Path, line: str) -> None:
-    path = home / "hostfile"
-    path.write_text(f"{line}\nnode[1-2][7-8]\n")
+    path = new_file(home / "hostfile", f"{line}\nnode[1-2][7-8]\n")
     found = read_file(path, ask=False)
     assert names(found) == ["node17", "node18", "node27", "node28"]
     [problem] = found.problems

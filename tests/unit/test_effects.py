@@ -21,6 +21,7 @@ from disttui.runner.profile.trust import doubt
 from disttui.runner.render.plan import plan_json, render_plan
 from tests.command import disttui
 from tests.counting import counted
+from tests.files import new_file, new_folder
 from tests.unit.planning import facts, planned
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
@@ -36,9 +37,7 @@ on_end: {command: [touch, ended], webhook: "https://me:pw@hooks.example.org/serv
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
     (tmp_path / "work").mkdir()
-    path = tmp_path / "evil.yaml"
-    path.write_text(PROFILE.replace("WORK", str(tmp_path / "work")))
-    return path
+    return new_file(tmp_path / "evil.yaml", PROFILE.replace("WORK", str(tmp_path / "work")))
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -208,11 +207,8 @@ def test_at_a_terminal_what_it_would_run_is_shown_and_asked(
 def test_everybody_who_can_write_a_profile_decides_what_it_runs(
     tmp_path: Path, file: int, folder: int, why: str
 ) -> None:
-    place = tmp_path / "place" / "below"
-    place.mkdir(parents=True)
-    path = place / "x.yaml"
-    path.write_text("x")
-    path.chmod(file)
+    place = new_folder(tmp_path / "place" / "below")
+    path = new_file(place / "x.yaml", "x", file)
     (tmp_path / "place").chmod(folder)
     seen = doubt(path, path.stat())
     assert why in seen if why else seen == ""
@@ -223,8 +219,7 @@ def test_everybody_who_can_write_a_profile_decides_what_it_runs(
 
 @pytest.mark.root
 def test_a_folder_of_the_team_holds_colleagues_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.yaml"
-    path.write_text("x")
+    path = new_file(tmp_path / "x.yaml", "x")
     os.chown(path, 12345, 12345)
     assert doubt(path, path.stat())
     monkeypatch.setenv("DISTTUI_PROFILES", str(tmp_path))

@@ -103,9 +103,7 @@ def test_host_that_refuses_the_stop_is_not_reported_as_stopped(tmp_path: Path, s
 def test_stop_works_after_the_interpreter_has_gone(tmp_path: Path) -> None:
     """An environment is moved or made anew while its run trains: any Python of the host can stop it."""
     for cluster in making(tmp_path):
-        run = cluster("step(1)\n" + SLEEP)
-        run.start()
-        run.wait_ranks()
+        run = cluster("step(1)\n" + SLEEP).start().wait_ranks()
         gone = str(tmp_path / "moved/bin/python")
         known = lied(tmp_path, KnownHost("one", "local", python=gone), run=run.run)
         said: list[object] = []

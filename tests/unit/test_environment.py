@@ -26,6 +26,8 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.profile.load import load
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.transport.local import LocalConnection
+from tests.command import ran, running
+from tests.files import new_file, new_folder
 from tests.kept import has_been_reached
 
 
@@ -79,8 +81,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    home = tmp_path / "home"
-    home.mkdir()
+    home = new_folder(tmp_path / "home")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
     has_been_reached(home)
@@ -107,17 +108,13 @@ esac
 @pytest.fixture
 def gate(host: Host, tmp_path: Path) -> Path:
     """The host has a program `uv` that installs wheels as long as a folder has no file `shut`: this folder."""
-    made = tmp_path / "gate"
-    made.mkdir()
-    uv = host.home / ".local/bin/uv"
-    uv.parent.mkdir(parents=True)
-    uv.write_text(_UV.format(gate=made, python=sys.executable, wheels=host.wheels))
-    uv.chmod(0o755)
+    made = new_folder(tmp_path / "gate")
+    new_file(host.home / ".local/bin/uv", _UV.format(gate=made, python=sys.executable, wheels=host.wheels), 0o755)
     return made
 
 
 def says(python: str, code: str) -> str:
-    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return ran([python, "-c", code], check=True).stdout.strip()
 
 
 def test_it_is_built_once_and_found_again(host: Host) -> None:
@@ -258,16 +255,11 @@ def test_old_ones_are_removed_but_none_in_use(host: Host, gate: Path) -> None:
     for folder in host.top.iterdir():
         if folder.is_dir():
             os.utime(folder, (old, old))
-    run = host.home / "run/0"
-    run.mkdir(parents=True)
+    run = new_folder(host.home / "run/0")
     (run / "spec.json").write_text(json.dumps({"python": made[1]}))
     words = [sys.executable, "-c", "import time; time.sleep(600)", "warden", str(run)]
-    living = subprocess.Popen(words)
-    try:
+    with running(words):
         host.build({"requirements.txt": "aaa\n"})
-    finally:
-        living.kill()
-        living.wait()
     assert [Path(one).exists() for one in made] == [False, True, False]
 
 
@@ -276,9 +268,7 @@ def test_old_ones_are_removed_but_none_in_use(host: Host, gate: Path) -> None:
 
 def collected(tmp_path: Path, environment: str, **files: str) -> Any:
     for name, text in files.items():
-        path = tmp_path / name.replace("__", "/").replace("_", ".")
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        new_file(tmp_path / name.replace("__", "/").replace("_", "."), text)
     (tmp_path / "p.yaml").write_text(f"disttui: 1\nhosts: [local]\njob: {{script: x.py, environment: {environment}}}\n")
     return collect_requirements(Viewer(environ={"HOME": str(tmp_path)}), load(tmp_path / "p.yaml"))
 

@@ -22,6 +22,8 @@ from disttui.runner.planning.launchers import torchrun_target
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.schema import Profile
 from tests import frameworks
+from tests.command import ran
+from tests.files import new_file
 from tests.light import light_python
 from tests.unit.sshd import free_port
 from tests.unit.test_import import ONE_MACHINE, TWO_MACHINES
@@ -60,7 +62,7 @@ def test_restarts_that_are_not_exported_are_noted() -> None:
 
 
 def bash_reads(text: str) -> None:
-    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60, check=False)
+    done = ran(["bash", "-n"], input=text)
     assert done.returncode == 0, done.stderr
 
 
@@ -101,8 +103,7 @@ def test_accelerate_itself_loads_what_is_exported(tmp_path: Path) -> None:
         profile = parse(read_foreign(text, "acc.yaml", hosts=hosts).text, "acc.yaml")
         for name, content in export_profile(profile, "accelerate").files.items():
             if name.endswith(".yaml"):
-                path = tmp_path / f"{len(hosts)}-{name}"
-                path.write_text(content)
+                path = new_file(tmp_path / f"{len(hosts)}-{name}", content)
                 wanted[str(path)] = [sum(host.num_processes or 0 for host in profile.hosts), len(profile.hosts)]
     program = (
         "import json, sys; from accelerate.commands.config.config_args import load_config_from_file as load; "
@@ -168,16 +169,13 @@ def test_every_export_names_the_interface_for_gloo(target: Target, tmp_path: Pat
         "scontrol": 'case "$1" in show) echo box1;; *) echo "NodeName=box1 NodeAddr=localhost";; esac',
     }
     for name, text in stubs.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+        new_file(tmp_path / name, f"#!/bin/bash\n{text}\n", 0o755)
     changes = {"10.0.0.1": "127.0.0.2", "/opt/env/bin/python": str(tmp_path / "python"), "~/my project": str(tmp_path)}
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "EXPORT_SECRET": "x", "SLURM_JOB_ID": "1", "HOME": str(tmp_path)}
     files = export_profile(two(**changes), target).files
     for name in [name for name in files if name.endswith((".sh", ".sbatch"))]:
         (tmp_path / "script").write_text(files[name])
-        done = subprocess.run(
-            ["bash", "script"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = ran(["bash", "script"], cwd=tmp_path, env=env)
         assert done.stdout == "lo =lo\n", done.stderr
     own = two(**changes, **{"MODE: a b": "GLOO_SOCKET_IFNAME: eth7"})
     assert not any('export GLOO_SOCKET_IFNAME="' in text for text in export_profile(own, target).files.values())
@@ -211,7 +209,7 @@ def test_the_script_of_a_host_trains_without_disttui(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(json.dumps(data))
     assert typed(str(tmp_path / "mine.yaml"), "--to", "script", "-o", str(tmp_path / "out")).exit_code == 0
     script = tmp_path / "out" / "run-0.sh"
-    done = subprocess.run([str(script)], capture_output=True, text=True, timeout=200, check=False, env={**os.environ})
+    done = ran([str(script)])
     assert done.returncode == 0, done.stderr
     assert [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in (0, 1)] == [["2", "it's", ["a b", "$x"]]] * 2
 
@@ -289,8 +287,7 @@ def test_imported_job_script_trains_wherever_it_is_exported(launcher: str, targe
         (tmp_path / name).write_text(content)
     stubs = {"srun": SRUN, "scontrol": 'case "$1" in show) echo n1;; *) echo "NodeName=n1 NodeAddr=127.0.0.1";; esac'}
     for name, content in stubs.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{content}\n")
-        (tmp_path / name).chmod(0o755)
+        new_file(tmp_path / name, f"#!/bin/bash\n{content}\n", 0o755)
     slurm = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": str(free_port()), "SLURM_JOB_NODELIST": "n1"}
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     scripts = [name for name in sorted(path.name for path in tmp_path.iterdir()) if name in STARTED]

@@ -19,6 +19,7 @@ from disttui.runner.runs.registry import KnownHost, KnownRun
 from disttui.runner.runs.remote import TAIL, Reached, fill, sync
 from disttui.runner.runs.store import HostStore
 from disttui.runner.transport.local import LocalConnection, LocalStream
+from tests.files import new_file
 from tests.kept import has_been_reached
 
 MIB = 1 << 20
@@ -34,9 +35,7 @@ def whole_log() -> bytes:
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """A finished run's log on its host."""
-    path = tmp_path / "runs/t-1234/0" / LOG
-    path.parent.mkdir(parents=True)
-    path.write_bytes(whole_log())
+    path = new_file(tmp_path / "runs/t-1234/0" / LOG, whole_log())
     (path.parents[1] / "exit.json").write_text('{"state": "finished", "code": 0}')
     return path
 

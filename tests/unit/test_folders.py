@@ -7,6 +7,7 @@ import shutil
 import struct
 import sys
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import listing, runs
 from disttui.runner.protocol.requests import Op, StartRequest
 from disttui.runner.transport.local import LocalConnection
+from tests.files import new_folder
 from tests.unit.runs_kit import SLEEP, Make
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -31,10 +33,7 @@ _STRANGER = 65533
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
     """A run_dir for everybody, as /scratch often is."""
-    folder = tmp_path / "runs0"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    return folder
+    return new_folder(tmp_path / "runs0", 0o1777)
 
 
 def _give_away(*paths: Path) -> None:
@@ -47,8 +46,7 @@ def _modes(folder: Path) -> set[tuple[str, str]]:
 
 
 def test_a_run_starts_under_a_folder_for_everybody(cluster: Make, shared: Path) -> None:
-    run = cluster("print('hello')")
-    run.start()
+    run = cluster("print('hello')").start()
     assert run.exit(0)["state"] == "finished"
     assert _modes(shared) == {("folder", "700"), ("file", "600")}
 
@@ -85,8 +83,7 @@ def test_a_link_that_another_user_planted_is_not_followed(cluster: Make, shared:
 
 def test_a_run_folder_that_is_open_to_others_is_refused(cluster: Make, shared: Path) -> None:
     run = cluster(SLEEP)
-    (shared / run.run).mkdir()
-    (shared / run.run).chmod(0o755)
+    new_folder(shared / run.run, 0o755)
     with pytest.raises(Problem, match="open to other users"):
         run.start()
 
@@ -101,8 +98,7 @@ def test_a_run_dir_whose_entries_others_can_replace_is_refused(
     cluster: Make, tmp_path: Path, mode: int, owner: int, says: str
 ) -> None:
     run = cluster(SLEEP)
-    base = tmp_path / "base"
-    base.mkdir()
+    base = new_folder(tmp_path / "base")
     os.chown(base, owner and _STRANGER, 12345)
     base.chmod(mode)
     run.changes["run_dir"] = str(base / "runs")
@@ -137,8 +133,7 @@ def test_run_dir_opened_by_an_acl_is_refused(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_run_of_another_user_cannot_be_stopped_or_forgotten(cluster: Make, shared: Path) -> None:
     run = cluster(SLEEP)
-    trap = shared / run.run / "0"
-    trap.mkdir(parents=True)
+    trap = new_folder(shared / run.run / "0")
     (trap / "spec.json").write_text("{}")
     (trap / "supervisor.json").write_text("{}")
     _give_away(trap.parent, trap)
@@ -182,11 +177,8 @@ def _kept(home: Path) -> Path:
 
 
 def _visit() -> dict[str, Any]:
-    link = Link(LocalConnection("local"), "local", sys.executable)
-    try:
+    with closing(Link(LocalConnection("local"), "local", sys.executable)) as link:
         return dict(link.request("probe"))
-    finally:
-        link.close()
 
 
 def _break(path: Path, how: str) -> None:
@@ -234,8 +226,7 @@ def test_whole_programs_are_not_written_again(home: Path) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("whose", ["cache of another", "cache for all", "folder of another", "planted link"])
 def test_a_cache_folder_of_others_is_not_used(home: Path, tmp_path: Path, whose: str) -> None:
-    cache = home / ".cache"
-    cache.mkdir()
+    cache = new_folder(home / ".cache")
     if whose == "cache of another":
         _give_away(cache)
     elif whose == "cache for all":
@@ -321,8 +312,7 @@ print("Step 1 | Loss: 0.1")
 
 
 def test_plan_says_beforehand_that_a_run_dir_will_be_refused(tmp_path: Path) -> None:
-    (tmp_path / "all").mkdir()
-    (tmp_path / "all").chmod(0o777)
+    new_folder(tmp_path / "all", 0o777)
     problems: list[str] = []
     report.disk(str(tmp_path / "all" / "runs"), problems)
     assert problems == [
@@ -332,8 +322,7 @@ def test_plan_says_beforehand_that_a_run_dir_will_be_refused(tmp_path: Path) -> 
 
 @pytest.mark.root
 def test_folder_of_another_user_is_listed_but_not_opened(shared: Path) -> None:
-    trap = shared / "t-1" / "0"
-    trap.mkdir(parents=True)
+    trap = new_folder(shared / "t-1" / "0")
     os.mkfifo(trap / "spec.json")
     _give_away(trap.parent, trap)
     [row] = listing.list_runs(str(shared), None)
@@ -343,8 +332,7 @@ def test_folder_of_another_user_is_listed_but_not_opened(shared: Path) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("op", ["mirror", "read", "stacks", "files", "fetch", "status", "stop", "forget", "lead"])
 def test_nothing_of_a_run_that_another_user_has_made_is_read(shared: Path, op: Op) -> None:
-    place = shared / "t-1" / "0"
-    place.mkdir(parents=True)
+    place = new_folder(shared / "t-1" / "0")
     (place / "spec.json").write_text("{}")
     _give_away(place.parent, place)
     link = Link(LocalConnection("local"), "local", sys.executable)

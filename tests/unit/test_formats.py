@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -20,6 +19,7 @@ from disttui.runner.protocol import events, gang, requests
 from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.events import Event
 from disttui.runner.protocol.files import Exit, Launch, Spec, Target
+from tests.command import ran
 from tests.unit.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -50,10 +50,9 @@ def test_new_event_kind_fails_mypy_where_it_is_unhandled(tmp_path: Path) -> None
     assert more != text
     (tmp_path / "events.py").write_text(more, encoding="utf-8")
     shadow = ["--shadow-file", str(EVENTS.relative_to(ROOT)), str(tmp_path / "events.py")]
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), *shadow, *PLACES],
-        cwd=ROOT, capture_output=True, text=True, timeout=230, check=False,
-    )  # fmt: skip
+    done = ran(
+        [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), *shadow, *PLACES], cwd=ROOT, timeout=230
+    )
     found = re.findall(
         r'^(\S+?):\d+: error: Argument 1 to "Unhandled" has incompatible type "Newcomer"', done.stdout, re.M
     )

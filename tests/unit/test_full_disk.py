@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from disttui.runner.node import disk
 from disttui.runner.node.probe import report
 from disttui.runner.node.telemetry.sampler import Sampler
 from disttui.runner.node.telemetry.sampling import Alarms
+from tests.files import tmpfs
 from tests.unit.runs_kit import Make, making
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -43,14 +43,8 @@ with open(folder + "/checkpoint", "wb", buffering=0) as file:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of 4 MiB and 100 inodes, where the runs are."""
-    folder = tmp_path / "runs0"
-    folder.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=4m,nr_inodes=100,mode=0700", "tmpfs"]
-    done = subprocess.run(["mount", *options, str(folder)], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("needs the right to mount")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with tmpfs(tmp_path / "runs0", "size=4m,nr_inodes=100,mode=0700") as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -60,8 +54,7 @@ def cluster(tmp_path: Path, small: Path) -> Iterator[Make]:
 
 @pytest.mark.parametrize("end", ["os._exit(1)", "raise ConnectionError('Connection closed by peer')"])
 def test_no_inodes_left_is_the_cause_and_costs_one_attempt(cluster: Make, small: Path, end: str) -> None:
-    run = cluster(_INODES + end, launch={"restarts": 3})
-    run.start()
+    run = cluster(_INODES + end, launch={"restarts": 3}).start()
     last = run.exit(0)
     assert (last["state"], last["attempt"]) == ("failed", 1)
     assert f"the disk of {run.folder(0)} has no free inodes" in last["cause"]["message"]
@@ -69,16 +62,14 @@ def test_no_inodes_left_is_the_cause_and_costs_one_attempt(cluster: Make, small:
 
 
 def test_a_full_disk_costs_one_attempt(cluster: Make, small: Path) -> None:
-    run = cluster(_BYTES, launch={"restarts": 3})
-    run.start()
+    run = cluster(_BYTES, launch={"restarts": 3}).start()
     last = run.exit(0)
     assert (last["state"], last["attempt"]) == ("failed", 1)
     assert "No space left on device" in last["cause"]["message"] or "is full: " in last["cause"]["message"]
 
 
 def test_a_disk_with_room_is_not_blamed(cluster: Make, small: Path) -> None:
-    run = cluster("step(1)\nraise ValueError('mine')")
-    run.start()
+    run = cluster("step(1)\nraise ValueError('mine')").start()
     assert (run.exit(0)["cause"]["type"], run.exit(0)["cause"]["message"]) == ("ValueError", "mine")
 
 

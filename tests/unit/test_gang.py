@@ -20,8 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux
 
 
 def test_three_unequal_hosts_train(cluster: Make) -> None:
-    run = cluster("step(1)", [1, 2, 1])
-    run.start()
+    run = cluster("step(1)", [1, 2, 1]).start()
     assert same(run)["state"] == "finished"
     assert [e["node"] for e in run.events(0, "join")] == [0, 1, 2] or len(run.events(0, "join")) == 3
     ranks = [e["rank"] for node in range(3) for e in run.events(node, "rank")]
@@ -39,8 +38,7 @@ def test_three_unequal_hosts_train(cluster: Make) -> None:
 def test_hosts_wait_for_the_first_launcher_only_if_it_listens(cluster: Make) -> None:
     """Launchers of mpirun-per-host and deepspeed need nothing of each other. It would wait for 5 s."""
     slow = 'test "$DISTTUI_NODE" = 1 || sleep 600'
-    run = cluster(SLEEP, [1, 1], launcher="mpirun-per-host", activate=slow)
-    run.start()
+    run = cluster(SLEEP, [1, 1], launcher="mpirun-per-host", activate=slow).start()
     first, second = (run.wait_event(node, "launch")["t"] for node in (0, 1))
     run.stop(now=True)
     assert second - first < 4.5
@@ -55,9 +53,7 @@ def test_homes_shared_by_all_hosts(cluster: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stopper", [0, 1])
 def test_stop_on_any_host_stops_all(cluster: Make, stopper: int) -> None:
-    run = cluster(SLEEP, [1, 1])
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP, [1, 1]).start().wait_ranks()
     run.stop(stopper)
     assert same(run)["state"] == "stopped"
     wait_for(lambda: not run.living(), "the supervisors' end")
@@ -86,8 +82,7 @@ def test_stop_of_a_host_that_has_not_joined_is_quick(cluster: Make) -> None:
 
 
 def test_huge_error_messages_pass_the_wire(cluster: Make) -> None:
-    run = cluster("if rank == 1: raise ValueError('\U0001f600' * 100000)\n" + SLEEP, [1, 1])
-    run.start()
+    run = cluster("if rank == 1: raise ValueError('\U0001f600' * 100000)\n" + SLEEP, [1, 1]).start()
     assert same(run)["cause"]["message"].startswith("\U0001f600" * 100)
 
 
@@ -139,14 +134,12 @@ def test_a_launcher_that_cannot_say_that_it_is_ready(cluster: Make) -> None:
 if rank == 1: open("met", "x").close()
 while not os.path.exists("met"): time.sleep(0.02)
 """
-    run = cluster(job, [1, 1], env={"STUB_UNREADY": "1"})
-    run.start()
+    run = cluster(job, [1, 1], env={"STUB_UNREADY": "1"}).start()
     assert same(run)["state"] == "finished"
 
 
 def test_one_rank_raises_all_hosts_end(cluster: Make) -> None:
-    run = cluster("step(1)\nif rank == 2: raise ValueError('boom')\n" + SLEEP, [1, 2])
-    run.start()
+    run = cluster("step(1)\nif rank == 2: raise ValueError('boom')\n" + SLEEP, [1, 2]).start()
     at = run.wait_event(1, "error")["t"]
     end = same(run)
     assert max(one["t"] for one in run.exits()) - at < 3.0, "nobody waits for the grace (5 s)"
@@ -166,8 +159,7 @@ if attempt == 1:
 """,
         [1, 1],
         launch={"restarts": 1},
-    )
-    run.start()
+    ).start()
     end = same(run)
     assert (end["state"], end["attempt"]) == ("finished", 2)
     assert [e["attempt"] for e in run.events(1, "attempt")] == [1, 2]
@@ -176,8 +168,7 @@ if attempt == 1:
 @pytest.mark.parametrize(("moment", "attempt"), [("stopping", 1), ("launcher", 1), ("attempt", 2), ("rank", 2)])
 def test_stop_during_the_switch_of_attempts(cluster: Make, moment: str, attempt: int) -> None:
     job = "step(attempt)\ntime.sleep(0.2)\nif rank == 1: raise ValueError('again')\n" + SLEEP
-    run = cluster(job, [1, 1], launch={"restarts": 1000})
-    run.start()
+    run = cluster(job, [1, 1], launch={"restarts": 1000}).start()
     run.wait_event(0, moment, attempt=attempt)
     run.stop(attempt % 2)
     assert same(run)["state"] == "stopped"
@@ -185,9 +176,7 @@ def test_stop_during_the_switch_of_attempts(cluster: Make, moment: str, attempt:
 
 
 def test_follower_supervisor_killed(cluster: Make) -> None:
-    run = cluster(SLEEP, [1, 1])
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP, [1, 1]).start().wait_ranks()
     os.kill(run.supervisor(1)["pid"], signal.SIGKILL)
     assert run.exit(1)["cause"]["kind"] == "supervisor lost"
     end = run.exit(0, 20)
@@ -195,9 +184,7 @@ def test_follower_supervisor_killed(cluster: Make) -> None:
 
 
 def test_follower_and_warden_killed(cluster: Make) -> None:
-    run = cluster(SLEEP, [1, 1])
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP, [1, 1]).start().wait_ranks()
     up = run.supervisor(1)
     os.kill(up["warden"]["pid"], signal.SIGKILL)
     os.kill(up["pid"], signal.SIGKILL)
@@ -206,9 +193,7 @@ def test_follower_and_warden_killed(cluster: Make) -> None:
 
 
 def test_a_killed_launcher_of_a_follower_is_the_cause(cluster: Make) -> None:
-    run = cluster("step(1)\ntime.sleep(600)\n", [1, 1])
-    run.start()
-    run.wait_ranks()
+    run = cluster("step(1)\ntime.sleep(600)\n", [1, 1]).start().wait_ranks()
     with run.path(1, "attempt-1/launcher.log").open("a") as log:
         log.write("UserWarning: Failed to initialize NumPy: No module named 'numpy'\n")
     os.kill(run.wait_event(1, "launch")["pid"], signal.SIGKILL)
@@ -219,9 +204,7 @@ def test_a_killed_launcher_of_a_follower_is_the_cause(cluster: Make) -> None:
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_run_folder_removed_on_one_host_ends_the_gang(cluster: Make, node: int) -> None:
-    run = cluster("step(1)\ntime.sleep(600)\n", [1, 1])
-    run.start()
-    run.wait_ranks()
+    run = cluster("step(1)\ntime.sleep(600)\n", [1, 1]).start().wait_ranks()
     up = run.supervisor(node)
     shutil.rmtree(run.folder(node), ignore_errors=True)
     cause = run.exit(1 - node)["cause"]
@@ -232,9 +215,7 @@ def test_a_run_folder_removed_on_one_host_ends_the_gang(cluster: Make, node: int
 
 
 def test_leader_killed_ends_the_followers_quickly(cluster: Make) -> None:
-    run = cluster(SLEEP, [1, 1])
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP, [1, 1]).start().wait_ranks()
     killed = time.time()
     os.kill(run.supervisor(0)["pid"], signal.SIGKILL)
     end = run.exit(1, 20)

@@ -39,9 +39,7 @@ def asleep(run: Cluster, node: int) -> Iterator[None]:
 
 
 def test_an_echo_that_is_reported_first_is_not_the_cause(cluster: Make) -> None:
-    run = cluster(ECHO + "wait('raise')\nraise KeyError('the real one')\n", [1, 1])
-    run.start()
-    run.wait_ranks()
+    run = cluster(ECHO + "wait('raise')\nraise KeyError('the real one')\n", [1, 1]).start().wait_ranks()
     with asleep(run, 1):
         (run.base / "raise").touch()
         wait_for(lambda: "KeyError" in run.path(1, "attempt-1/ranks.jsonl").read_text(), "the rank's own word")
@@ -54,8 +52,7 @@ def test_an_echo_that_is_reported_first_is_not_the_cause(cluster: Make) -> None:
 
 def test_a_killed_rank_that_only_torchrun_saw_die(cluster: Make) -> None:
     """Its host is asked to end because of the echo before its launcher has ended, whose word still counts."""
-    run = cluster(ECHO + "wait('kill')\nos.kill(os.getpid(), 9)\n", [1, 1], env={"STUB_LINGER": "1"})
-    run.start()
+    run = cluster(ECHO + "wait('kill')\nos.kill(os.getpid(), 9)\n", [1, 1], env={"STUB_LINGER": "1"}).start()
     run.wait_ranks()
     rank = run.wait_event(1, "rank")["pid"]
     with asleep(run, 1):
@@ -82,9 +79,7 @@ wait("kill")
 exit_this_thread = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
 ctypes.CDLL(None).syscall(exit_this_thread, 0)
 """
-    run = cluster(ECHO + job, [1, 1], launch={"grace": 30})
-    run.start()
-    run.wait_ranks()
+    run = cluster(ECHO + job, [1, 1], launch={"grace": 30}).start().wait_ranks()
     rank = run.wait_event(1, "rank")["pid"]
     (run.base / "kill").touch()
     wait_for(lambda: (known := procs.read(rank)) and known.dying, "its main thread's end")
@@ -99,8 +94,7 @@ ctypes.CDLL(None).syscall(exit_this_thread, 0)
 
 def test_externally_terminated_rank_is_the_cause(cluster: Make, tmp_path: Path) -> None:
     """Nothing tells it from one that its launcher ends; it was the first all the same."""
-    run = cluster(ECHO + SLEEP, [1, 1], env={"STUB_LINGER": "1", "STUB_BLIND_UNTIL": str(tmp_path / "echo")})
-    run.start()
+    run = cluster(ECHO + SLEEP, [1, 1], env={"STUB_LINGER": "1", "STUB_BLIND_UNTIL": str(tmp_path / "echo")}).start()
     run.wait_ranks()
     os.kill(run.wait_event(1, "rank")["pid"], signal.SIGTERM)
     run.wait_event(1, "death")

@@ -15,6 +15,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -288,12 +289,9 @@ def test_stranger_at_the_leader_port_loses_only_its_connection() -> None:
     @given(stranger, st.booleans(), seeds)
     def check(drawn: bytes, greeted: bool, seed: int) -> None:
         for junk in mutants(drawn, seed):
-            sock = gate.door.knock()
-            try:
+            with closing(gate.door.knock()) as sock:
                 sock.send(b"0" * 32 * greeted + junk)
                 gate.check()
-            finally:
-                sock.close()
         gate.turn()
         assert not gate.leader._strangers
         assert [e["e"] for e in gate.events if e["e"] != "clock"] == ["join"]
@@ -304,8 +302,7 @@ def test_stranger_at_the_leader_port_loses_only_its_connection() -> None:
 
 def test_a_host_with_the_key_ends_no_other_host_by_what_it_says() -> None:
     def hear(words: list[dict[str, Any]], numbered: bool, phase: str) -> None:
-        gate = Gate()
-        try:
+        with closing(Gate()) as gate:
             bad = gate.join(2) if numbered else Peer(gate.door.knock(), leads=False)
             gate.turn()
             bad.read()
@@ -315,8 +312,6 @@ def test_a_host_with_the_key_ends_no_other_host_by_what_it_says() -> None:
             gate.check()
             gate.gang._look_at_health()
             bad.sock.close()
-        finally:
-            gate.close()
 
     @fuzz
     @given(st.lists(said, max_size=5), st.booleans(), seeds)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -599,14 +600,11 @@ def test_an_expression_for_the_log_that_never_ends_is_given_up(tmp_path: Path) -
 
 def test_both_timers_of_a_slow_pattern_may_expire() -> None:
     """The second signal of a match is handled after it, and must not end what calls it."""
-    guard = _Guard()
-    try:
+    with closing(_Guard()) as guard:
         with pytest.raises(_TooSlowError), guard:
             signal.raise_signal(signal.SIGALRM)
         signal.raise_signal(signal.SIGPROF)
         guard.__enter__()
-    finally:
-        guard.close()
     assert signal.getitimer(signal.ITIMER_REAL)[0] == signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,8 @@ from disttui.runner.ids import pick
 from disttui.runner.node.serve import listing
 from disttui.runner.runs.registry import KnownHost, KnownRun, find_run, known_runs, load_run, mirror_of, profile_of
 from disttui.runner.runs.replay import replay
+from tests.command import ran
+from tests.files import new_file
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile
 from tests.unit.runs_kit import Cluster
 
@@ -96,7 +97,7 @@ def test_what_may_not_be_read_is_not_left_out(tmp_path: Path, place: str, words:
     (runs / place).chmod(0)
     try:
         env = {**os.environ, **environ(tmp_path), "HOME": str(tmp_path)}
-        done = subprocess.run([sys.executable, "-c", code], check=False, env=env, capture_output=True, text=True)
+        done = ran([sys.executable, "-c", code], env=env)
     finally:
         (runs / place).chmod(0o700)
     assert words.format(runs) in done.stderr and done.returncode == 0, done.stderr
@@ -133,8 +134,7 @@ def test_ctrl_c_after_a_stop_says_that_it_has_gone_out(tmp_path: Path, monkeypat
     cluster = Cluster(tmp_path, [1], "time.sleep(300)")
     data = {"XDG_DATA_HOME": str(tmp_path / "data")}
     try:
-        cluster.start()
-        cluster.wait_ranks()
+        cluster.start().wait_ranks()
         host = KnownHost("here", "local", python=sys.executable)
         folder = tmp_path / "data" / "disttui" / "runs" / cluster.run
         KnownRun(cluster.run, folder, (host,), {}, str(cluster.run_dir(0)), time.time(), "me").save()
@@ -255,8 +255,7 @@ def test_a_folder_that_may_not_be_read_names_its_owner() -> None:
     with tempfile.TemporaryDirectory() as base:
         Path(base).chmod(0o755)
         run = Path(base) / "hers-1"
-        (run / "0").mkdir(parents=True)
-        (run / "0" / "spec.json").write_text("{}")
+        new_file(run / "0" / "spec.json", "{}")
         run.chmod(0o700)
         pid = os.fork()
         if pid == 0:
@@ -310,13 +309,10 @@ def test_an_unreadable_run_folder_hides_no_others() -> None:
     with tempfile.TemporaryDirectory() as base:
         for name, mode in (("good", 0o755), ("bad", 0o700)):
             folder = Path(base, "disttui/runs", name)
-            folder.mkdir(parents=True)
-            (folder / "run.json").write_text("{}")
+            new_file(folder / "run.json", "{}")
             folder.chmod(mode)
         Path(base).chmod(0o755)
         code = "import os, sys; from disttui.runner.runs.registry import run_names; os.setuid(65534); "
         code += "print(run_names({'XDG_DATA_HOME': sys.argv[1], 'HOME': '/'}))"
-        done = subprocess.run(
-            [sys.executable, "-c", code, base], capture_output=True, text=True, timeout=60, check=True
-        )
+        done = ran([sys.executable, "-c", code, base], check=True)
     assert done.stdout == "['good']\n"

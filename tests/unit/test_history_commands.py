@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ from disttui.runner.cli.render.run_story import render_comparison
 from disttui.runner.errors import InputError
 from disttui.runner.protocol.summary import summarize
 from disttui.runner.runs.replay import MetricRecord, replay
-from tests.command import disttui
+from tests.command import disttui, ran
+from tests.files import new_file
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, printed
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
@@ -160,13 +160,12 @@ def test_size_of_a_run_is_what_du_says(tmp_path: Path) -> None:
     """Two hosts share a disk, the checkpoints lie beside their folders, and one has a second name."""
     run = tmp_path / "two-0001"
     for place in ("0/attempt-1", "1/attempt-1", "checkpoints/step-1"):
-        (run / place).mkdir(parents=True)
-        (run / place / "file").write_bytes(b"x" * 300_000)
+        new_file(run / place / "file", b"x" * 300_000)
     os.link(run / "checkpoints/step-1/file", run / "checkpoints/last")
     for node in "01":
         (run / node / "spec.json").write_text("{}")
     sizes = [int(str((summarize(str(run / node), lambda: False) or {})["size"])) for node in "01"]
-    counted = subprocess.run(["du", "-s", "-B1", run], capture_output=True, text=True, check=True).stdout
+    counted = ran(["du", "-s", "-B1", run], check=True).stdout
     assert sum(sizes) == int(counted.split()[0])
 
 
@@ -217,8 +216,7 @@ def test_run_ids_complete(tmp_path: Path) -> None:
 
 
 def test_a_log_is_tried_without_any_run(tmp_path: Path) -> None:
-    log = tmp_path / "train.log"
-    log.write_bytes(b"hello\n\nstep 1 loss 0.5\rstep 2 loss 0.25\n\xff\xfe" + b"x" * 3000000)
+    log = new_file(tmp_path / "train.log", b"hello\n\nstep 1 loss 0.5\rstep 2 loss 0.25\n\xff\xfe" + b"x" * 3000000)
     tried = command(tmp_path, "runs", "metrics", "--try", str(log), "--json")
     assert [json.loads(line) for line in tried.stdout.splitlines()] == [
         {"line": 3, "record": {"step": 1, "loss": 0.5}},
@@ -248,8 +246,7 @@ def test_a_file_of_metrics_is_tried_without_any_run(tmp_path: Path, name: str, w
     first = json.loads(tried.stdout.splitlines()[0])
     assert first["sample"] == 1 and 0.8 < first["record"]["loss"] <= 2.5
     assert command(tmp_path, "runs", "metrics", "--try", str(path), "--pattern", "(?P<x>1)").returncode == 2
-    damaged = tmp_path / name
-    damaged.write_bytes(path.read_bytes()[:900] + b"\0" * 20_000)
+    damaged = new_file(tmp_path / name, path.read_bytes()[:900] + b"\0" * 20_000)
     refused = command(tmp_path, "runs", "metrics", "--try", str(damaged))
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
     assert f"{name}: a " in refused.stderr and "before this can be read" in refused.stderr

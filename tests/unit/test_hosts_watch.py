@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -125,17 +126,14 @@ def node_programs() -> list[int]:
 
 def test_lost_link_is_shown_and_reconnected(connector: HostConnector) -> None:
     before = set(node_programs())
-    watch = HostsWatch(chosen(["local"], None, ENVIRON), lambda _: connector, interval=0.2)
-    watch.start()
-    try:
+    with closing(HostsWatch(chosen(["local"], None, ENVIRON), lambda _: connector, interval=0.2)) as watch:
+        watch.start()
         wait_for(lambda: host_of(watch, "local").state == "seen", "this machine")
         for pid in set(node_programs()) - before:
             os.kill(pid, 9)
         lost = wait_for(lambda: (now := host_of(watch, "local")).state == "not seen" and now, "the loss")
         assert lost.load is not None and "link broke" in lost.problem, "the last load stays"
         wait_for(lambda: host_of(watch, "local").state == "seen", "its return", 20.0)
-    finally:
-        watch.close()
 
 
 def test_link_lost_before_any_data_is_reconnected(connector: HostConnector, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,9 +179,10 @@ def test_a_host_that_was_never_reached_waits_for_retry(
             pass
 
     monkeypatch.setattr("disttui.runner.runs.watch.AGAIN", (0.01,))
-    watch = HostsWatch(chosen(["somewhere", "local"], None, ENVIRON), lambda _: Refusing(), interval=0.2)
-    watch.start()
-    try:
+    with closing(
+        HostsWatch(chosen(["somewhere", "local"], None, ENVIRON), lambda _: Refusing(), interval=0.2)
+    ) as watch:
+        watch.start()
         failed = wait_for(lambda: (now := host_of(watch, "somewhere")).state == "failed" and now, "the refusal")
         assert (failed.problem, failed.cure) == ("refused", "Ask somebody.")
         for _ in range(2):  # telemetry of another host, each after an interval
@@ -192,8 +191,6 @@ def test_a_host_that_was_never_reached_waits_for_retry(
         assert len(tries) == 1, "a password is not asked for again and again"
         watch.retry()
         wait_for(lambda: len(tries) == 2, "the second try")
-    finally:
-        watch.close()
 
 
 @pytest.mark.parametrize("record", [{}, {"t": "now"}, {"t": float("nan")}, {"t": True}])

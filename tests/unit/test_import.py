@@ -869,39 +869,9 @@ def test_a_job_gets_what_the_shell_would_give(lines: str, found: dict[str, objec
     assert doubt is None or f"may set {doubt}" in notes(imported) or f"{doubt}" in notes(imported)
 
 
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        ("srun -N1 -n1 python b.py | tee b.log; @", "tee: dropped: it is not the output of the job"),
-        ("python b.py > b.log; @", "> b.log: dropped: it is not the output of the job"),
-        ("{ date; hostname; } | tee x; @", "tee: ambiguous: x: only this script writes it"),
-        ("@; { date; python b.py; } | tee x", "tee: dropped: it is not the output of the job"),
-        ("{ date; @; } | tee x", "tee: dropped: disttui keeps the output of every rank"),
-        ("V=1; module load a/$V; @", "V: dropped: inserted where it is used"),
-        ("A=1\nexport A; @", "A: dropped: inserted where it is used"),
-        ("declare -x P=1; P=2; @", "P: dropped: line 5 sets or unsets it again"),
-        ("export P=1; P=2 @", "P: dropped: line 5 sets it for the job"),
-        ("[ -d v ] && unset Q; @", "unset Q: ambiguous: it depends on the command before it"),
-        ("unset $X Q; @", "unset Q: translated: → activate"),
-        ("unset -- 'Q'; @", "unset Q: translated: → activate"),
-        ("[ -d v ] && cd /x; @", "cd: ambiguous: /x → job.workdir, whatever the condition before it"),
-        ("unset $(env | grep S_); @", "unset $(env | grep S_): ambiguous: only the shell knows"),
-        ("[ -f a ] && source a; @", "[: dropped: it is the condition of the next command"),
-    ],
-)
-def test_the_reason_for_what_is_dropped_is_true(line: str, what: str) -> None:
-    said = taken(f"{TWO}{line.replace('@', TORCHRUN)}\n", hosts=("n1", "n2"))[1]
-    assert what in said
-
-
 @pytest.mark.parametrize("line", ["X=" + "$(echo " * 400 + "a" + ")" * 400, "if " * 3000 + "true"])
 def test_a_deeply_nested_script_is_refused(line: str) -> None:
     assert "file: the script is nested too deeply" in refused(f"{TWO}{line}\n{TORCHRUN}\n")
-
-
-def test_a_function_that_a_condition_defines_is_named() -> None:
-    text = f"{TWO}if x; then\nf() {{ torchrun a.py; }}\nelse\nf() {{ torchrun b.py; }}\nfi\nf\n"
-    assert "10: f: ambiguous: read as line 8 defines it, in the block of line 5" in taken(text, hosts=("n1", "n2"))[1]
 
 
 def test_brackets_and_functions_without_end_stay_cheap() -> None:
@@ -1077,7 +1047,7 @@ def test_a_start_that_is_not_understood_is_refused(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("directives", "hosts", "processes"),
+    ("line", "hosts", "processes"),
     [
         ("--ntasks=16 --ntasks-per-node=8", 2, 8),
         ("--gpus=16 --gpus-per-node=8", 2, 8),
@@ -1097,16 +1067,6 @@ def test_a_start_that_is_not_understood_is_refused(line: str) -> None:
         ("-N2 --tres-per-job=gres/gpu=8", 2, 4),
         ("-N2 --gres=gres/gpu:4", 2, 4),
         ("--nodes=2-4 --ntasks-per-node=4", 2, 4),
-    ],
-)
-def test_counts_of_hosts_follow_from_the_directives(directives: str, hosts: int, processes: int) -> None:
-    imported = read_foreign(f"#!/bin/sh\n#SBATCH {directives}\nsrun python a.py\n", "file")
-    assert imported.text.count("<host") == hosts and f"num_processes: {processes}\n" in imported.text
-
-
-@pytest.mark.parametrize(
-    ("line", "hosts", "processes"),
-    [
         ("srun -N 2 -n 8 python a.py", 2, 4),
         ("srun -N2 -n8 python a.py", 2, 4),
         ("srun --nodes=2-2 --ntasks-per-node=8 python a.py", 2, 8),
@@ -1120,8 +1080,9 @@ def test_counts_of_hosts_follow_from_the_directives(directives: str, hosts: int,
         ("nohup srun -N 2 -n 8 python a.py &", 2, 4),
     ],
 )
-def test_counts_of_hosts_follow_from_the_command(line: str, hosts: int, processes: int) -> None:
-    imported = read_foreign(f"#!/bin/sh\n{line}\n", "file")
+def test_counts_of_hosts_follow_from_directives_or_command(line: str, hosts: int, processes: int) -> None:
+    body = f"#SBATCH {line}\nsrun python a.py" if line.startswith("-") else line
+    imported = read_foreign(f"#!/bin/sh\n{body}\n", "file")
     assert imported.text.count("<host") == hosts and f"num_processes: {processes}\n" in imported.text
 
 
@@ -1188,10 +1149,39 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
             'read -r -d \'\' c <<E\nexport A="x:${A}" && python a.py\nE\nsrun bash -c "$c"',
             'translated: A="x:${A}" → activate',
         ),
+        ("srun -N1 -n1 python b.py | tee b.log; @", "tee: dropped: it is not the output of the job"),
+        ("python b.py > b.log; @", "> b.log: dropped: it is not the output of the job"),
+        ("{ date; hostname; } | tee x; @", "tee: ambiguous: x: only this script writes it"),
+        ("@; { date; python b.py; } | tee x", "tee: dropped: it is not the output of the job"),
+        ("{ date; @; } | tee x", "tee: dropped: disttui keeps the output of every rank"),
+        ("V=1; module load a/$V; @", "V: dropped: inserted where it is used"),
+        ("A=1\nexport A; @", "A: dropped: inserted where it is used"),
+        ("declare -x P=1; P=2; @", "P: dropped: line 5 sets or unsets it again"),
+        ("export P=1; P=2 @", "P: dropped: line 5 sets it for the job"),
+        ("[ -d v ] && unset Q; @", "unset Q: ambiguous: it depends on the command before it"),
+        ("unset $X Q; @", "unset Q: translated: → activate"),
+        ("unset -- 'Q'; @", "unset Q: translated: → activate"),
+        ("[ -d v ] && cd /x; @", "cd: ambiguous: /x → job.workdir, whatever the condition before it"),
+        ("unset $(env | grep S_); @", "unset $(env | grep S_): ambiguous: only the shell knows"),
+        ("[ -f a ] && source a; @", "[: dropped: it is the condition of the next command"),
+        ("@ > out/log.txt 2>&1 &", "> out/log.txt: dropped: disttui keeps the output of every rank"),
+        ("@ 2>&1 | tee log.txt", "tee: dropped: disttui keeps the output of every rank"),
+        ('@ > "$LOG"', "> ${LOG}: dropped: disttui keeps the output"),
+        (
+            "srun hostname -s | sort | tee hostfile\ndeepspeed --hostfile hostfile a.py",
+            "tee: ambiguous: hostfile: only this script writes it: if the job reads it, create it",
+        ),
+        (
+            "if x; then\nf() { torchrun a.py; }\nelse\nf() { torchrun b.py; }\nfi\nf",
+            "10: f: ambiguous: read as line 8 defines it, in the block of line 5",
+        ),
+        ('declare "$K=5"; @', 'declare "$K=5": ambiguous: its value is unknown; dropped: set it in job.env'),
+        ('readonly "${Q}"; @', 'readonly "${Q}": ambiguous: its value is unknown; dropped: set it in job.env'),
+        ('export "$K=5"; @', 'export "$K=5": ambiguous: its value is unknown; dropped: set it in job.env'),
     ],
 )
 def test_what_counts_or_is_lost_beside_the_command_is_noted(line: str, note: str) -> None:
-    assert note in notes(read_foreign(f"{TWO}{line}\n", "file", hosts=["n1", "n2"]))
+    assert note in notes(read_foreign(f"{TWO}{line.replace('@', TORCHRUN)}\n", "file", hosts=["n1", "n2"]))
 
 
 @pytest.mark.parametrize(
@@ -1301,12 +1291,6 @@ def test_the_folder_of_the_job_is_the_one_entered_last(lines: str, workdir: str)
     assert ("set job.workdir to the folder" in said) == ("$X" in lines)
 
 
-@pytest.mark.parametrize(("after", "what"), [("> out/log.txt 2>&1 &", "> out/log.txt"), ("2>&1 | tee log.txt", "tee")])
-def test_a_log_file_of_the_script_is_dropped_with_the_reason(after: str, what: str) -> None:
-    _, said = taken(f"{TWO}srun torchrun --nproc-per-node 8 a.py {after}\n", hosts=("n1", "n2"))
-    assert f"{what}: dropped: disttui keeps the output of every rank" in said
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -1319,17 +1303,6 @@ def test_what_is_not_the_jobs_output_is_not_kept(line: str) -> None:
     assert "disttui keeps the output" not in taken(f"{TWO}{line}\n", hosts=("n1", "n2"))[1]
 
 
-def test_a_file_of_hosts_that_a_script_writes_is_told() -> None:
-    text = f"{TWO}srun hostname -s | sort | tee hostfile\ndeepspeed --hostfile hostfile a.py\n"
-    _, said = taken(text, hosts=("n1", "n2"))
-    assert "tee: ambiguous: hostfile: only this script writes it: if the job reads it, create it" in said
-
-
-def test_an_unknown_log_file_is_named_as_it_is_written() -> None:
-    _, said = taken(f'{TWO}srun torchrun --nproc-per-node 8 a.py > "$LOG"\n', hosts=("n1", "n2"))
-    assert "> ${LOG}: dropped: disttui keeps the output" in said
-
-
 def test_a_local_variable_ends_with_its_function() -> None:
     text = f"{TWO}export A=1\nf() {{ local A=2; }}\nf\nsrun torchrun --nproc-per-node 8 a.py $A\n"
     profile, _ = taken(text, hosts=("n1", "n2"))
@@ -1339,12 +1312,6 @@ def test_a_local_variable_ends_with_its_function() -> None:
     assert profile.job.env == {"A": "2"}
     profile, _ = taken(text.replace("local A=2;", "local A=2; python prepare.py;"), hosts=("n1", "n2"))
     assert profile.job.env == {"A": "1"}
-
-
-@pytest.mark.parametrize("line", ['declare "$K=5"', 'readonly "${Q}"', 'export "$K=5"'])
-def test_a_declaration_of_an_unknown_name_is_told(line: str) -> None:
-    _, said = taken(f"{TWO}{line}\nsrun torchrun --nproc-per-node 8 a.py\n", hosts=("n1", "n2"))
-    assert f"{line}: ambiguous: its value is unknown; dropped: set it in job.env" in said
 
 
 def test_plain_python_is_started_once_whatever_the_tasks() -> None:

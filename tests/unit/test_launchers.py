@@ -29,6 +29,7 @@ from disttui.runner.planning.interop.write import explicit_plan, write
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.problems import ProfileErrors
 from tests import frameworks
+from tests.command import ran
 from tests.unit.planning import Planned, facts, planned
 
 UNEQUAL = [{"num_processes": 1}, {"num_processes": 2}]
@@ -83,7 +84,7 @@ def test_mpirun_by_hand_gives_each_rank_its_numbers(tmp_path: Path, launcher: st
     plan = under(launcher, job=job).plan
     text = shell_command(plan, replace(plan.hosts[node], workdir=str(tmp_path)))
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, check=True)
+    done = ran(["sh", "-c", text], env=env, check=True)
     assert done.stdout == "2 1 3 2 192.168.1.20 29500\n"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from disttui.runner.train.layout import ORDER, Flaw, Layout, Sizes, crossings, model_flaws, settle
+from tests.command import ran
 
 ROOT = Path(__file__).parents[2]
 RECIPE = [
@@ -66,9 +66,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
             worlds[size] = chosen
     kit = [sys.executable, str(Path(__file__).with_name("layouts_kit.py")), str(folder)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        kit, input=json.dumps(worlds), env=env, capture_output=True, text=True, timeout=400, check=False
-    )
+    done = ran(kit, input=json.dumps(worlds), env=env, timeout=400)
     logs = "".join(path.read_text()[-2000:] for path in sorted(folder.glob("*.log")))
     assert done.returncode == 0, done.stderr + logs
     return folder

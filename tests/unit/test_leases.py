@@ -40,6 +40,7 @@ from disttui.runner.node.supervise.supervisor import Supervisor
 from disttui.runner.profile.sections import Host
 from disttui.runner.protocol.leases import LeaseText, Wish, holder, in_the_way
 from disttui.runner.render.leases import queue_json, render_queue, render_who
+from tests.files import new_file, new_folder
 from tests.neighbours import UID
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import SLEEP, Make, making
@@ -145,9 +146,7 @@ def test_two_starts_without_the_folders_lock_never_both_win(place: Path, monkeyp
 
 
 def test_run_holds_its_gpu_lease_until_it_ends(cluster: Make) -> None:
-    first = cluster(SLEEP, gpus=[0, 1], by="alice@laptop")
-    first.start()
-    first.wait_ranks()
+    first = cluster(SLEEP, gpus=[0, 1], by="alice@laptop").start().wait_ranks()
     (held,) = leases.look().leases
     assert (held["run"], held["gpus"], held["by"]) == (first.run, [0, 1], "alice@laptop")
     assert held["pid"] == first.supervisor(0)["pid"]
@@ -155,9 +154,7 @@ def test_run_holds_its_gpu_lease_until_it_ends(cluster: Make) -> None:
     with pytest.raises(Problem, match=f"'s {first.run} holds GPUs 0, 1"):
         second.start()
     assert not second.path(0, "supervisor.json").exists()
-    beside = cluster(SLEEP, gpus=[2])
-    beside.start()
-    beside.wait_ranks()
+    beside = cluster(SLEEP, gpus=[2]).start().wait_ranks()
     second.job.write_text("")
     second.changes["ignore_leases"] = True
     second.start()
@@ -178,8 +175,7 @@ def test_who_waits_sees_how_far_the_run_is(place: Path) -> None:
 def test_progress_is_noted_without_walking_the_run_folder(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "attempt-2").mkdir()
-    (tmp_path / "attempt-2" / "rank-0.metrics.jsonl").write_text('{"t": 1.0, "step": 41, "steps": 100}\n')
+    new_file(tmp_path / "attempt-2" / "rank-0.metrics.jsonl", '{"t": 1.0, "step": 41, "steps": 100}\n')
     at_work: Any = Supervisor.__new__(Supervisor)
     at_work._lease = held = leases.take(leases.new_text("llama-1", 0, [0], "a@b"))
     at_work._host = SimpleNamespace(path=lambda name: str(tmp_path / name))
@@ -200,8 +196,7 @@ def test_runs_on_the_cpu_do_not_exclude_each_other(cluster: Make) -> None:
 def test_killed_supervisor_keeps_its_lease_until_ranks_end(
     cluster: Make,
 ) -> None:
-    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP, gpus=[0])
-    run.start()
+    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP, gpus=[0]).start()
     run.wait_ranks()
     up = run.supervisor(0)
     os.kill(up["pid"], signal.SIGKILL)
@@ -209,8 +204,7 @@ def test_killed_supervisor_keeps_its_lease_until_ranks_end(
     wait_for(lambda: not leases.look().leases, "the warden's release")
     assert run.living() == {}
 
-    run = cluster(SLEEP, gpus=[0])
-    run.start()
+    run = cluster(SLEEP, gpus=[0]).start()
     up = run.supervisor(0)
     for who in (up["warden"], up):
         os.kill(who["pid"], signal.SIGKILL)
@@ -220,8 +214,7 @@ def test_killed_supervisor_keeps_its_lease_until_ranks_end(
 
 
 def test_gpus_stay_leased_until_the_warden_has_cleaned_up(cluster: Make) -> None:
-    run = cluster(SLEEP, gpus=[0])
-    run.start()
+    run = cluster(SLEEP, gpus=[0]).start()
     up = run.supervisor(0)
     os.kill(up["warden"]["pid"], signal.SIGSTOP)
     os.kill(up["pid"], signal.SIGKILL)
@@ -346,8 +339,7 @@ def test_forged_lease_names_its_owner_and_malformed_is_ignored(place: Path) -> N
 
     def forge() -> str:
         for number, text in enumerate([forged, squat, *wrong]):
-            path = place / f"disttui-lease-{number}"
-            path.write_bytes(json.dumps(text).encode())
+            new_file(place / f"disttui-lease-{number}", json.dumps(text).encode())
         (place / "disttui-lease-deep").write_bytes(b"[" * 4000)
         (place / "disttui-lease-long").write_bytes(b" " * 5000)
         (place / "disttui-lease-link").symlink_to("/etc/passwd")
@@ -543,8 +535,7 @@ def test_note_may_have_newer_unicode_but_nothing_invisible(place: Path) -> None:
     newer = "\U0001fae8\U000e0fff"  # an emoji that Python 3.8 does not know, and one that no Python knows
     for note, counts in ((newer, True), ("\u202e", False), ("\x9b", False), ("\u2028", False), ("\ud800", False)):
         text = leases.new_text("", 0, [0], "alice@laptop", note=note)
-        path = place / "disttui-lease-1"
-        path.write_bytes(json.dumps(text).encode())
+        path = new_file(place / "disttui-lease-1", json.dumps(text).encode())
         assert bool(leases.look().leases) is counts, note
         leases.take(leases.new_text("next-1", 0, [1], "")).release()
         assert path.exists() is counts, "a start removes what no longer counts"
@@ -742,9 +733,7 @@ def _keep(path: Path) -> int:
 def test_unsafe_lease_folder_is_reported_and_the_run_starts(
     cluster: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
-    folder = tmp_path / "odd"
-    folder.mkdir()
-    folder.chmod(mode)
+    folder = new_folder(tmp_path / "odd", mode)
     monkeypatch.setenv("DISTTUI_LEASES", str(folder))
     assert "cannot store leases in" in leases.look().problem
     with pytest.raises(Problem) as problem:
@@ -752,8 +741,7 @@ def test_unsafe_lease_folder_is_reported_and_the_run_starts(
     cures = {0o777: "let root own it and its parents", 0o1755: "chmod 1777", 0o755: "chmod 1777"}
     assert cures[mode] in problem.value.cure
     if mode == 0o777:
-        run = cluster("pass", gpus=[0])
-        run.start()
+        run = cluster("pass", gpus=[0]).start()
         assert run.exit(0)["state"] == "finished"
         assert "cannot store leases" in run.events(0, "note")[0]["text"]
         assert list(folder.iterdir()) == []

@@ -150,8 +150,7 @@ def test_what_is_held_after_a_stop_is_in_the_runs_end(tmp_path: Path) -> None:
     """A stranger listens on the port that the run's launcher had: it is named, and left alone."""
     run = Cluster(tmp_path, [1], "step(1)\ntime.sleep(600)")
     try:
-        run.start()
-        run.wait_ranks()
+        run.start().wait_ranks()
         [attempt] = run.events(0, "attempt")
         with socket.socket(socket.AF_INET6) as stranger:
             # Beside the launcher, which takes IPv4 only.

@@ -27,6 +27,7 @@ from disttui.runner.profile.schema import Profile
 from disttui.tui.home import rows
 from disttui.tui.inventory import Inventory, fingerprint, read_inventory
 from tests.counting import counted
+from tests.files import new_file
 from tests.unit.history_kit import kept
 
 
@@ -43,9 +44,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
 
 
 def write(folder: Path, name: str) -> Path:
-    path = folder / name
-    path.write_text("disttui: 1\n")
-    return path
+    return new_file(folder / name, "disttui: 1\n")
 
 
 def test_own_wins_over_team_over_built_in(folders: dict[str, Path]) -> None:
@@ -151,10 +150,7 @@ def listed(folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def put(folder: Path, name: str, text: str = GOOD) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+    return new_file(folder / name, text)
 
 
 def test_libraries_are_searched_in_the_order_of_the_config(listed: dict[str, Path]) -> None:
@@ -275,8 +271,7 @@ def test_the_app_sees_a_change_of_all_that_a_profile_is_made_of(listed: dict[str
 def test_an_edit_that_changes_nothing_keeps_the_ends_of_lines(
     listed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = listed["own"] / "a.yaml"
-    path.write_bytes(GOOD.replace("\n", "\r\n").encode())
+    path = new_file(listed["own"] / "a.yaml", GOOD.replace("\n", "\r\n").encode())
     before = path.stat().st_mtime_ns
     monkeypatch.setenv("VISUAL", "true")
     result = CliRunner().invoke(cli, ["library", "edit", "a"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,8 @@ from disttui.runner.api.libraries import keep_key
 from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
 from disttui.runner.profile.load import load
+from tests.command import ran
+from tests.files import new_file
 from tests.unit import history_kit
 
 BASE = "disttui: 1\nhosts: [a]\njob: {script: x.py, args: [--lr, '${var:lr=1}']}\n"
@@ -116,8 +117,7 @@ def newcomer(team: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("DISTTUI_PROFILES")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     (team / "other.yaml").write_text("disttui: 1\nhosts: [{host: a, user: train}, b]\njob: {script: x.py}\n")
-    config = team.parent / "ssh_config"
-    config.write_text("Host node1\n  User known\nHost *\n  IdentityFile /nowhere/key\n")
+    config = new_file(team.parent / "ssh_config", "Host node1\n  User known\nHost *\n  IdentityFile /nowhere/key\n")
     monkeypatch.setenv("DISTTUI_SSH_CONFIG", str(config))
     Path("lab_key").write_text("a key")
     return config
@@ -128,8 +128,7 @@ def test_edit_without_a_terminal_opens_no_editor_that_needs_one(
 ) -> None:
     opened = tmp_path / "opened"
     for name in ("vi", "mine"):
-        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} >> {opened}\n")
-        (tmp_path / name).chmod(0o755)
+        new_file(tmp_path / name, f"#!/bin/sh\necho {name} >> {opened}\n", 0o755)
     history_kit.command(tmp_path, "library", "save", "2node", "own/two")
     monkeypatch.setenv("VISUAL", str(tmp_path / "vi"))
     done = history_kit.command(tmp_path, "library", "edit", "own/two")
@@ -161,7 +160,7 @@ def test_add_asks_a_new_member_for_login_python_and_key(
     assert [(host.user, host.port, host.python) for host in hosts] == [
         ("train", None, "~/venv/bin/python"), ("alice", 2222, "~/venv/bin/python")
     ]  # fmt: skip
-    asked = subprocess.run(["ssh", "-F", newcomer, "-G", "node2"], capture_output=True, text=True, check=True).stdout
+    asked = ran(["ssh", "-F", newcomer, "-G", "node2"], check=True).stdout
     assert f"identityfile {Path('lab_key').absolute()}" in asked
     assert typed("remove", "lab")[0] == 0
     assert typed("add", "lab", str(team))[1] == "lab: added\n", "nothing is left to ask"

@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from disttui.runner.profile.save import as_data
 from disttui.runner.render.library import library_table
 from tests.command import disttui
 from tests.counting import counted
+from tests.files import new_file, new_folder
 from tests.unit.library_kit import PROFILE, User, bare
 from tests.unit.waiting import anybody_stands_in, wait_for
 
@@ -190,9 +190,7 @@ def test_the_longest_name_of_a_file_stops_no_sync(tmp_path: Path) -> None:
 
 
 def test_a_remote_that_never_stops_talking_is_left_in_time(tmp_path: Path) -> None:
-    program = tmp_path / "git"
-    program.write_text("#!/bin/sh\nwhile :; do echo remote: soon >&2; done\n")
-    program.chmod(0o755)
+    new_file(tmp_path / "git", "#!/bin/sh\nwhile :; do echo remote: soon >&2; done\n", 0o755)
     with pytest.raises(GitError, match="git fetch did not end after 1 s"):
         run_git(["fetch"], {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, seconds=1)
 
@@ -201,10 +199,7 @@ def test_a_remote_that_never_stops_talking_is_left_in_time(tmp_path: Path) -> No
 @pytest.mark.parametrize("others", [".", "config", "hooks", "hooks/pre-receive"])
 def test_hook_writable_by_others_does_not_run(others: str, tmp_path: Path) -> None:
     remote, mark = bare(tmp_path / "hub.git"), tmp_path / "ran"
-    hook = remote / "hooks/pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch {mark}\n")
-    hook.chmod(0o755)
+    new_file(remote / "hooks/pre-receive", f"#!/bin/sh\ntouch {mark}\n", 0o755)
     (remote / others).chmod((remote / others).stat().st_mode | 0o020)
     for name, address in (("alice", f"{remote}"), ("bob", f"file://{remote}")):
         user = User(name, tmp_path, address)
@@ -256,8 +251,7 @@ def test_addresses_that_are_not_given_to_git(url: str, flaw: str) -> None:
 
 
 def test_conflicting_save_does_not_rewrite_the_file(tmp_path: Path) -> None:
-    folder = tmp_path / "shared"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "shared")
     library, alice = Library("lab", "team", folder), User("alice", tmp_path, "none")
     save(library, "two", PROFILE, None, alice.environ)
     theirs = PROFILE.replace('"100"', '"200"')
@@ -273,8 +267,7 @@ def test_conflicting_save_does_not_rewrite_the_file(tmp_path: Path) -> None:
 
 
 def test_join_of_extending_profiles_must_be_valid(tmp_path: Path) -> None:
-    folder = tmp_path / "shared"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "shared")
     library, alice = Library("lab", "team", folder), User("alice", tmp_path, "none")
     (folder / "base.yaml").write_text("hosts: [local]\nnum_processes: 2\n")
     base = "disttui: 1\nextends: base\njob:\n  args: []\n"
@@ -285,8 +278,7 @@ def test_join_of_extending_profiles_must_be_valid(tmp_path: Path) -> None:
 
 
 def test_huge_file_in_a_shared_folder_is_not_read_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "shared"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "shared")
     with (folder / "two.yaml").open("wb") as file:
         file.truncate(20 << 30)
     alice = User("alice", tmp_path, "none")
@@ -296,8 +288,7 @@ def test_huge_file_in_a_shared_folder_is_not_read_whole(tmp_path: Path) -> None:
 
 def test_a_pipe_in_a_shared_folder_is_not_waited_for(tmp_path: Path) -> None:
     alice = User("alice", tmp_path, "none")
-    folder = tmp_path / "shared"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "shared")
     os.mkfifo(folder / "two.yaml")
     (alice.home / "config/disttui/config.yaml").write_text(f"libraries: [{{name: team, folder: {folder}}}]\n")
     for use in (lambda: compare("team/two", None, alice.environ), lambda: alice.save("two", PROFILE, base="")):
@@ -320,8 +311,7 @@ def test_what_is_too_long_for_a_path_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_two_users_of_a_folder_who_save_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "shared"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "shared")
     users = [User(name, tmp_path, "none") for name in ("alice", "bob")]
     library = Library("lab", "team", folder)
     base = PROFILE + "env:\n  A: a   # of alice\n  B: a   # of bob\n"
@@ -354,20 +344,9 @@ def test_two_processes_that_save_at_once_lose_nothing(tmp_path: Path) -> None:
     keys = [f"K{number}" for number in range(4)]
     base = PROFILE + "env:\n" + "".join(f"  {key}: a   # of {key}\n" for key in keys)
     alice.save("two", base)
-    failed: list[BaseException] = []
-
-    def edit(key: str) -> None:
-        try:
-            alice.save("two", base.replace(f"  {key}: a ", f"  {key}: b "), base=base)
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=edit, args=(key,)) for key in keys]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    edited = [base.replace(f"  {key}: a ", f"  {key}: b ") for key in keys]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda text: alice.save("two", text, base=base), edited))
     data = as_data(alice.read("two") or "")
     assert data and data["env"] == dict.fromkeys(keys, "b")
     assert len(alice.git("log", "--format=%h").split()) == 5

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from disttui.runner.library import git
 from disttui.runner.library.git import RemoteError, Repository
 from disttui.runner.library.store import save
 from disttui.runner.render.library import synced_lines
+from tests.files import new_file
 from tests.unit.library_kit import PROFILE, User, bare
 from tests.unit.waiting import anybody_stands_in, wait_for
 
@@ -85,16 +87,13 @@ def test_of_two_syncs_of_one_clone_one_fetches_after_the_other(
         fetch(repository)
         inside[0] -= 1
 
-    def synced() -> None:
+    def synced(user: User) -> None:
         both.wait(60)
-        users[0].sync()
+        user.sync()
 
     monkeypatch.setattr(Repository, "fetch", fetched)
-    threads = [threading.Thread(target=synced) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(synced, (users[0], users[0])))
     assert most == [1, 1]
 
 
@@ -110,8 +109,7 @@ def test_an_edit_wins_over_a_removal(users: tuple[User, User]) -> None:
 
 def test_edits_by_hand_are_saved_unless_broken(users: tuple[User, User]) -> None:
     alice, bob = users
-    path = bob.library.folder / "two.yaml"
-    path.write_text(PROFILE.replace("train.py", "hand.py"))
+    path = new_file(bob.library.folder / "two.yaml", PROFILE.replace("train.py", "hand.py"))
     (bob.library.folder / "worse.yaml").write_text("disttui: 1\nhosts: [\n")
     (bob.library.folder / ".two.yaml.swp").write_text("x")
     done = bob.sync()
@@ -152,8 +150,7 @@ def test_offline_nothing_is_lost_and_a_later_sync_catches_up(users: tuple[User, 
 def test_ssh_is_called_alike_for_all(tmp_path: Path) -> None:
     remote = bare(tmp_path / "hub.git")
     ssh, log = tmp_path / "ssh", tmp_path / "calls"
-    ssh.write_text(f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\nexec sh -c "$last"\n')
-    ssh.chmod(0o755)
+    new_file(ssh, f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\nexec sh -c "$last"\n', 0o755)
     alice = User("alice", tmp_path, f"hub:{remote}")
     alice.environ |= {"PATH": f"{tmp_path}:{alice.environ['PATH']}", "DISTTUI_SSH_CONFIG": str(tmp_path / "config")}
     alice.sync()
@@ -198,8 +195,7 @@ def _at_hub(folder: Path, name: str, uid: int) -> User:
     ssh = folder / f"bin-{name}/ssh"
     ssh.parent.mkdir()
     login = f"setpriv --reuid={uid} --regid={uid} --groups=70009 env HOME={folder}/home"
-    ssh.write_text(f'#!/bin/sh\nfor last; do :; done\nexec {login} sh -c "$last"\n')
-    ssh.chmod(0o755)
+    new_file(ssh, f'#!/bin/sh\nfor last; do :; done\nexec {login} sh -c "$last"\n', 0o755)
     user = User(name, folder, f"hub:{folder}/profiles.git")
     user.environ["PATH"] = f"{ssh.parent}:{user.environ['PATH']}"
     user.environ["GIT_CONFIG_SYSTEM"] = str(folder / "system")
@@ -229,9 +225,7 @@ def test_sync_reports_skipped_hooks_of_a_writable_repository(users: tuple[User, 
     alice, _ = users
     hub = tmp_path / "hub.git"
     (hub / "hooks").mkdir(exist_ok=True)
-    hook = hub / "hooks/pre-receive"
-    hook.write_text("#!/bin/sh\nexit 1\n")
-    hook.chmod(0o755)
+    hook = new_file(hub / "hooks/pre-receive", "#!/bin/sh\nexit 1\n", 0o755)
     hub.chmod(0o775)
     alice.edit("two", "train.py", "mine.py")
     done = alice.sync()
@@ -247,10 +241,7 @@ def test_sync_reports_skipped_hooks_of_a_writable_repository(users: tuple[User, 
 
 def test_repeatedly_rejected_pushes_end_in_one_clear_error(users: tuple[User, User], tmp_path: Path) -> None:
     alice, _ = users
-    hook = tmp_path / "hub.git/hooks/update"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\necho failed to update ref >&2\nexit 1\n")
-    hook.chmod(0o755)
+    hook = new_file(tmp_path / "hub.git/hooks/update", "#!/bin/sh\necho failed to update ref >&2\nexit 1\n", 0o755)
     alice.edit("two", "train.py", "mine.py")
     with pytest.raises(RemoteError, match="others pushed first 10 times in a row"):
         alice.sync()
@@ -319,8 +310,7 @@ def test_names_of_no_profile_are_refused_with_suggestions(users: tuple[User, Use
 def test_a_secret_that_is_taken_out_is_not_in_the_message(users: tuple[User, User], tmp_path: Path) -> None:
     alice, _ = users
     token = "hf_" + "a1B2" * 8
-    path = alice.library.folder / "two.yaml"
-    path.write_text(PROFILE + f"env: {{TOKEN: {token}}}\n")
+    new_file(alice.library.folder / "two.yaml", PROFILE + f"env: {{TOKEN: {token}}}\n")
     alice.git("commit", "-qam", "by hand")
     alice.edit("two", token, '"${env:TOKEN}"')
     message = alice.git("log", "-1", "--format=%B")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -12,6 +13,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from disttui.runner.hosts.ship import COMMAND, node_parcel, train_parcel
 from disttui.runner.protocol.frames import pack_json
 from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.transport.local import LocalConnection
+from tests.command import ran
+from tests.files import new_file, new_folder
 from tests.kept import has_been_reached
 from tests.unit.waiting import wait_for
 
@@ -32,8 +36,7 @@ SHELLS = [shell for shell in ("sh", "dash", "bash", "zsh", "fish", "tcsh") if Pa
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    home = tmp_path / "home"
-    home.mkdir()
+    home = new_folder(tmp_path / "home")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     return home
@@ -91,24 +94,17 @@ def test_parcels_are_the_same_every_time() -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_login_shell_reads_the_command_alike(home: Path, shell: str) -> None:
-    link = Link(Shelled(shell, "echo Welcome; echo 'have a nice day'"), shell)
-    try:
+    with closing(Link(Shelled(shell, "echo Welcome; echo 'have a nice day'"), shell)) as link:
         assert link.request("probe")["python"]
-    finally:
-        link.close()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("given", ["~/ä (b);c/python", "{home}/ä (b);c/python"])
 def test_interpreter_in_a_folder_with_any_name(home: Path, shell: str, given: str) -> None:
-    folder = home / "ä (b);c"
-    folder.mkdir()
+    folder = new_folder(home / "ä (b);c")
     (folder / "python").symlink_to(sys.executable)
-    link = Link(Shelled(shell, ""), shell, given.format(home=home))
-    try:
+    with closing(Link(Shelled(shell, ""), shell, given.format(home=home))) as link:
         assert link.request("probe")["python"]
-    finally:
-        link.close()
 
 
 def test_the_command_has_nothing_that_a_shell_could_misread() -> None:
@@ -155,8 +151,7 @@ def test_reason_for_a_failed_start_is_reported(home: Path, shelled: Shelled, pyt
     ],
 )
 def test_cure_of_a_misspelt_interpreter(home: Path, shell: str, given: str, cure: str) -> None:
-    folder = home / ".venv" / "bin"
-    folder.mkdir(parents=True)
+    folder = new_folder(home / ".venv" / "bin")
     (folder / "python").symlink_to(sys.executable)
     (folder / "gone").symlink_to(home / "moved")
     python = given.format(env=folder.parent)
@@ -192,8 +187,7 @@ def test_a_login_script_in_the_way_is_named(
 def test_a_python_that_cannot_load_is_not_called_missing(home: Path, tmp_path: Path) -> None:
     """As where `ulimit -v` in a login script is too low."""
     said = "python3: error while loading shared libraries: libc.so.6: failed to map segment"
-    (tmp_path / "python3").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 127\n")
-    (tmp_path / "python3").chmod(0o755)
+    new_file(tmp_path / "python3", f"#!/bin/sh\necho '{said}' >&2\nexit 127\n", 0o755)
     with pytest.raises(
         HostError, match="could not be started with python3: the node program ended immediately"
     ) as caught:
@@ -201,41 +195,30 @@ def test_a_python_that_cannot_load_is_not_called_missing(home: Path, tmp_path: P
     assert said in str(caught.value)
 
 
-def test_a_user_without_a_login_shell_is_named(home: Path) -> None:
-    with pytest.raises(HostError, match=r"this user has no login shell there\n.*currently not available") as caught:
-        Link(Shelled("sh", "exec /usr/sbin/nologin"), "node7")
-    assert "python" not in str(caught.value) and "Log in as another user" in caught.value.cure
+NO_SHELL = r"this user has no login shell there\n"
+EXPIRED = "WARNING: Your password has expired.\\nPassword change required but no TTY available."
 
 
 @pytest.mark.parametrize(
-    "noise",
+    ("login", "match", "cure"),
     [
-        "echo \"fatal: unrecognized command 'x'\" >&2; exit 128",
-        "echo 'This service allows sftp connections only.'; exit 1",
-        "echo 'Hi! You are authenticated, but shell access is not provided.' >&2; exit 1",
+        (("sh", "exec /usr/sbin/nologin"), NO_SHELL + ".*currently not available", "Log in as another user"),
+        (("sh", "echo \"fatal: unrecognized command 'x'\" >&2; exit 128"), NO_SHELL, ""),
+        (("sh", "echo 'This service allows sftp connections only.'; exit 1"), NO_SHELL, ""),
+        (("sh", "echo 'Hi! You are authenticated, but shell access is not provided.' >&2; exit 1"), NO_SHELL, ""),
+        (("rbash",), NO_SHELL + ".*restricted", ""),
+        (("sh", f"printf '{EXPIRED}' >&2; exit 1"), r"password or account has expired there\n", "set a new password"),
     ],
 )
-def test_accounts_for_other_programs_are_named(home: Path, noise: str) -> None:
-    with pytest.raises(HostError, match="this user has no login shell there\n"):
-        Link(Shelled("sh", noise), "node7")
-
-
-def test_an_expired_password_is_named(home: Path) -> None:
-    said = "WARNING: Your password has expired.\\nPassword change required but no TTY available."
-    with pytest.raises(HostError, match=r"password or account has expired there\n") as caught:
-        Link(Shelled("sh", f"printf '{said}' >&2; exit 1"), "node7")
-    assert "bashrc" not in str(caught.value) and "set a new password" in caught.value.cure
+def test_an_account_that_runs_no_commands_is_named(home: Path, login: tuple[str, ...], match: str, cure: str) -> None:
+    with pytest.raises(HostError, match=match) as caught:
+        Link(Shelled(*login), "node7")
+    assert cure in caught.value.cure and not re.search("python|bashrc", str(caught.value))
 
 
 def test_a_silent_shell_that_runs_nothing_is_considered(home: Path) -> None:
     with pytest.raises(HostError, match=r"or the account \(/bin/false\) or sshd"):
         Link(Shelled("sh", "exec false"), "node7")
-
-
-def test_a_restricted_shell_is_named(home: Path) -> None:
-    with pytest.raises(HostError, match=r"no login shell there\n.*restricted") as caught:
-        Link(Shelled("rbash"), "node7")
-    assert "python" not in caught.value.cure
 
 
 @pytest.mark.parametrize(("shell", "cure"), [("fish", "`if status is-interactive`"), ("tcsh", "`if ($?prompt) then`")])
@@ -251,9 +234,7 @@ def test_the_cure_of_a_login_script_is_of_its_shell(
 def test_a_python_that_hangs_is_ended_and_its_cure_reported(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python = tmp_path / "python3"
-    python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n")
-    python.chmod(0o755)
+    python = new_file(tmp_path / "python3", f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n", 0o755)
     monkeypatch.setattr("disttui.runner.hosts.link.BEGIN", 1.0)
     with pytest.raises(HostError, match="did not start in 1 s") as caught:
         Link(LocalConnection("local"), "node7", str(python))
@@ -299,14 +280,11 @@ def test_a_loaded_program_is_not_timed(home: Path, monkeypatch: pytest.MonkeyPat
     Link(LocalConnection("local"), "local", sys.executable).close()
     impatient = ship.loader_line().replace(b"signal.alarm(600)", b"signal.alarm(2)")
     monkeypatch.setattr("disttui.runner.hosts.link.loader_line", lambda: impatient)
-    link = Link(LocalConnection("local"), "local", sys.executable)
-    try:
+    with closing(Link(LocalConnection("local"), "local", sys.executable)) as link:
         samples: list[Any] = []
         link.stream("telemetry", samples.append, interval=1.0)
         wait_for(lambda: len(samples) > 3, "three seconds")
         assert link.request("probe")["python"]
-    finally:
-        link.close()
 
 
 def test_a_damaged_parcel_is_not_kept(home: Path) -> None:
@@ -451,8 +429,7 @@ def test_a_link_that_breaks_fails_what_is_waiting(home: Path) -> None:
 
 
 def test_no_writable_home_is_no_obstacle(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("a file where the home should be")
+    blocked = new_file(tmp_path / "file", "a file where the home should be")
     link = Link(Shelled("sh", f"export HOME={blocked} XDG_RUNTIME_DIR={tmp_path}"), "odd", sys.executable)
     assert link.request("probe")["hostname"]
     link.close()
@@ -469,11 +446,11 @@ def test_node_program_is_compiled_and_loads_in_other_pythons(home: Path, first_l
         "import sys; sys.path.insert(0, sys.argv[1]); "
         "import _disttui.node.serve.runs as m; print(m.__cached__ or m.__file__)"
     )
-    here = subprocess.run([sys.executable, "-c", code, str(kept)], capture_output=True, text=True, check=True)
+    here = ran([sys.executable, "-c", code, str(kept)], check=True)
     assert here.stdout.strip().endswith(".pyc")
     others = [path for path in map(shutil.which, ("python3.12", "python3.13", "python3.9", "python3.8")) if path]
     for other in others:
-        found = subprocess.run([other, "-c", code, str(kept)], capture_output=True, text=True, check=False)
+        found = ran([other, "-c", code, str(kept)])
         if found.returncode == 0:
             assert found.stdout.strip().endswith((".py", ".pyc"))
 

@@ -20,6 +20,7 @@ from disttui.runner.node.serve.mirror import Mirror
 from disttui.runner.paths import PathError
 from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.runs.store import HostStore
+from tests.files import new_file
 
 
 @contextmanager
@@ -87,8 +88,7 @@ def test_mirror_follows_growth_and_ends_with_exit_json(run: Path, tmp_path: Path
             written += piece
             if round_ == 20:
                 (run / "events.jsonl").write_text('{"e": "supervisor"}\n')
-        (run / "attempt-2").mkdir()
-        (run / "attempt-2" / "rank-0.log").write_bytes(b"second attempt\n")
+        new_file(run / "attempt-2" / "rank-0.log", b"second attempt\n")
         (run / "exit.json").write_text("{}")
         eventually(lambda: {"ended": True} in events)
     store.close()
@@ -108,8 +108,7 @@ def test_attempt_begun_at_the_end_is_sent_before_exit_json(
         """Between the look for attempts and the look for files of the run."""
         found = list(scan(path))
         if path == str(run) and not (run / "exit.json").exists():
-            (run / "attempt-2").mkdir()
-            (run / "attempt-2" / "rank-0.log").write_bytes(b"second attempt\n")
+            new_file(run / "attempt-2" / "rank-0.log", b"second attempt\n")
             (run / "exit.json").write_text("{}")
         return found
 
@@ -184,8 +183,7 @@ def test_late_viewer_gets_the_tail_of_logs_and_all_metrics(run: Path, tmp_path: 
 
 
 def test_returning_viewer_skips_to_the_tail_of_a_grown_log(run: Path, tmp_path: Path) -> None:
-    log = run / "attempt-1" / "rank-0.log"
-    log.write_bytes(b"a" * 5000)
+    log = new_file(run / "attempt-1" / "rank-0.log", b"a" * 5000)
     for size, start in ((5000, 0), (5090, 0), (20_000, 19_900)):
         with log.open("ab") as file:
             file.write(b"b" * (size - file.tell()))
@@ -199,8 +197,7 @@ def test_returning_viewer_skips_to_the_tail_of_a_grown_log(run: Path, tmp_path: 
 
 
 def test_a_viewer_that_is_killed_loses_nothing(run: Path, tmp_path: Path) -> None:
-    log = run / "attempt-1" / "rank-0.log"
-    log.write_bytes(b"a" * 100_000)
+    log = new_file(run / "attempt-1" / "rank-0.log", b"a" * 100_000)
     killed = HostStore(tmp_path / "mirror")
     with following(run, killed) as events:
         eventually(lambda: {"caught_up": True} in events)
@@ -314,8 +311,7 @@ def test_oddly_named_files_do_not_break_the_mirror(tmp_path: Path) -> None:
     (tmp_path / "attempt-1").mkdir()
     for name in ("\x1b[2J.log", os.fsdecode(b"\xff.jsonl"), "a\nb.json", ".hidden.log", "x" * 200 + ".log"):
         (tmp_path / "attempt-1" / name).write_text("x")
-    (tmp_path / "attempt-\x1b").mkdir()
-    (tmp_path / "attempt-\x1b" / "rank-0.log").write_text("x")
+    new_file(tmp_path / "attempt-\x1b" / "rank-0.log", "x")
     (tmp_path / "attempt-1" / "rank-0.log").write_text("x")
     (tmp_path / "exit.json").write_text("{}")
     seen: list[dict[str, Any]] = []

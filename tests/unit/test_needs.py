@@ -17,6 +17,7 @@ from disttui.runner.hosts.facts import HostFacts, Needs
 from disttui.runner.hosts.survey import probe_request
 from disttui.runner.node.probe.report import probe
 from disttui.runner.profile.load import parse
+from tests.files import new_file, new_folder
 from tests.unit.history_kit import kept, lines, mirrored, printed
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import Make
@@ -25,15 +26,13 @@ from tests.unit.runs_kit import Make
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     """A working folder with a package, and with files that must not stand in for the standard library's."""
-    package = tmp_path / "pkg"
-    package.mkdir()
+    package = new_folder(tmp_path / "pkg")
     (package / "__init__.py").write_text("raise SystemExit('the probe has imported it')\n")
     (package / "train.py").touch()
     (package / "tool").mkdir()
     for name in ("json.py", "shutil.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong module')\n")
-    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
-    (tmp_path / "run.sh").chmod(0o755)
+    new_file(tmp_path / "run.sh", "#!/bin/sh\n", 0o755)
     return tmp_path
 
 
@@ -116,8 +115,7 @@ def test_an_activate_that_fails_is_an_error_before_the_start(work: Path) -> None
 
 
 def test_an_activate_that_fails_at_the_start_runs_nothing(cluster: Make, tmp_path: Path) -> None:
-    run = cluster(f"open({str(tmp_path / 'ran')!r}, 'w')", activate="echo no such environment; false")
-    run.start()
+    run = cluster(f"open({str(tmp_path / 'ran')!r}, 'w')", activate="echo no such environment; false").start()
     cause = run.exit(0)["cause"]
     assert (cause["kind"], cause["message"]) == ("launch", "activate ended with status 1")
     assert not (tmp_path / "ran").exists()
@@ -125,8 +123,7 @@ def test_an_activate_that_fails_at_the_start_runs_nothing(cluster: Make, tmp_pat
 
 
 def test_a_wrapper_that_is_missing_after_activate_is_named(cluster: Make) -> None:
-    run = cluster("", activate="true", wrap=["nosuch-wrapper", "-v"])
-    run.start()
+    run = cluster("", activate="true", wrap=["nosuch-wrapper", "-v"]).start()
     assert run.exit(0)["cause"]["message"] == "cannot start nosuch-wrapper: No such file or directory"
 
 

@@ -23,6 +23,7 @@ from disttui.runner.node.observe import stacks
 from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import runs
 from disttui.runner.node.supervise import control
+from tests.files import new_folder
 from tests.neighbours import UID, own_network, squatting
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
@@ -68,9 +69,8 @@ def end(holder: subprocess.Popen[str]) -> None:
 def test_a_run_starts_and_ends_while_every_name_is_squatted(cluster: Make) -> None:
     run = cluster(SLEEP, [1, 1])
     with squatting(*guessed(run, 0, 1)):
-        run.start()
-        run.wait_ranks()
-        assert run.start(1)["already"] is True
+        run.start().wait_ranks()
+        assert run.ask(1)["already"] is True
         assert stacks.collect(run.folder(0))["0"]["threads"]
         assert run.stop(1)["stopped"] is True
         assert same(run)["state"] == "stopped"
@@ -84,9 +84,7 @@ def test_a_run_starts_and_ends_while_every_name_is_squatted(cluster: Make) -> No
 
 
 def test_impostor_at_a_dead_supervisors_name_is_not_trusted(cluster: Make) -> None:
-    run = cluster(SLEEP)
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP).start().wait_ranks()
     up = run.supervisor(0)
     with squatting():
         for who in (up["warden"], up):
@@ -139,9 +137,7 @@ def waits_in_the_kernel(thread: threading.Thread) -> bool:
 def test_a_stop_waits_for_no_process_that_hangs_with_a_lock(
     cluster: Make, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = cluster(SLEEP)
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP).start().wait_ranks()
     lock = None if kind == "run" else hold(kind, run.folder(0))  # the supervisor itself has the other one
     monkeypatch.setattr(runs, "_MOMENT", 3600.0)
     assert run.stop(now=True)["stopped"] is True
@@ -152,9 +148,7 @@ def test_a_stop_waits_for_no_process_that_hangs_with_a_lock(
 
 
 def test_lost_run_ends_although_a_process_holds_its_lock(cluster: Make) -> None:
-    run = cluster(SLEEP)
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP).start().wait_ranks()
     up = run.supervisor(0)
     lock = hold("start", run.folder(0))
     for who in (up["warden"], up):
@@ -222,9 +216,7 @@ def test_nobody_can_take_the_master_port_before_torch_does(cluster: Make) -> Non
 
 @pytest.mark.parametrize("around", [{}, {"activate": "export X=1", "wrap": ["env"]}], ids=["plain", "wrapped"])
 def test_master_port_on_one_machine_is_closed_to_the_network(cluster: Make, around: dict[str, object]) -> None:
-    run = cluster(SLEEP, **around)
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP, **around).start().wait_ranks()
     port = run.wait_event(0, "attempt")["port"]
     socket.create_connection(("127.0.0.1", port), 5).close()
     with pytest.raises(ConnectionRefusedError):
@@ -241,15 +233,12 @@ def test_taken_master_port_is_replaced_by_the_next_in_range(cluster: Make) -> No
 
 
 def test_a_launcher_that_cannot_listen_anywhere_ends_the_run(cluster: Make) -> None:
-    run = cluster("step(1)", [1], env={"STUB_TAKEN": "29500,29501"}, launch={"ports": [29500, 29501]})
-    run.start()
+    run = cluster("step(1)", [1], env={"STUB_TAKEN": "29500,29501"}, launch={"ports": [29500, 29501]}).start()
     assert "no free port between 29500 and 29501: torch cannot" in run.exit(0)["cause"]["message"]
 
 
 def test_port_taken_over_by_a_neighbour_is_not_reported_held(cluster: Make) -> None:
-    run = cluster(SLEEP, [1])
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP, [1]).start().wait_ranks()
     port = run.wait_event(0, "attempt")["port"]
     with squatting(ports=(port, port)):
         run.stop()
@@ -277,11 +266,9 @@ def test_a_lock_of_a_folder_on_a_file_server_is_on_this_machine(
     monkeypatch.setattr(locks, "is_remote", lambda folder: True)
     bases = [tmp_path / name for name in ("shm", "tmp")]
     for base in bases:
-        base.mkdir()
-        base.chmod(0o1777)
+        new_folder(base, 0o1777)
     monkeypatch.setattr(locks, "_BASES", tuple(map(str, bases)))
-    folder = tmp_path / "run"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "run")
     with locks.hold("start", str(folder)):
         assert locks.take("start", str(folder)) is None
         [path] = bases[0].iterdir()

@@ -83,8 +83,7 @@ def strays(tmp_path: Path) -> Iterator[Strays]:
 def test_live_run_has_no_orphans_and_a_dead_supervisor_does(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, [1, 1], f"import os\nos.chdir({str(tmp_path)!r})\n" + STRAY)
     try:
-        cluster.start()
-        cluster.wait_ranks()
+        cluster.start().wait_ranks()
         port = int(wait_for(lambda: (tmp_path / "port").exists() and (tmp_path / "port").read_text(), "the port"))
         assert found(cluster.run) == []
         up = cluster.supervisor(0)

@@ -26,6 +26,7 @@ from disttui.runner.profile.load import parse
 from disttui.runner.protocol.cause import Cause, root
 from disttui.runner.protocol.gang import MpiPlace
 from tests import frameworks
+from tests.command import ran
 from tests.unit import launcher_kit
 from tests.unit.launcher_kit import Launch, alive, free_port, script
 from tests.unit.waiting import wait_for
@@ -247,10 +248,7 @@ finally:
 
 
 def test_repeated_stops_of_mpirun_reach_each_rank_once(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _STOPPED], env={**launcher_kit.plain(), "DISTTUI_DIR": str(tmp_path)},
-        capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+    done = ran([sys.executable, "-c", _STOPPED], env={**launcher_kit.plain(), "DISTTUI_DIR": str(tmp_path)})
     assert (done.returncode, done.stdout, done.stderr) == (1, "[2, 3]\n", "")
     assert json.loads((tmp_path / "launcher.json").read_text())["signal"] == signal.SIGTERM
 
@@ -309,10 +307,7 @@ by_mpirun._Joining([sys.executable, "-c", ended], dict(os.environ), "").run([])
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (50, "signal 50")])
 def test_launcher_killed_by_any_signal_is_reported(tmp_path: Path, number: int, name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _ENDED, str(number)], env={**launcher_kit.plain(), "DISTTUI_DIR": str(tmp_path)},
-        capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+    done = ran([sys.executable, "-c", _ENDED, str(number)], env={**launcher_kit.plain(), "DISTTUI_DIR": str(tmp_path)})
     assert "Traceback" not in done.stderr, done.stderr
     end = json.loads((tmp_path / "launcher.json").read_text())
     assert end["code"] == -number and end["error"].endswith(f"was ended by {name}")

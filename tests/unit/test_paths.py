@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,8 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.paths import PathError, expanded, here, inside, typed
 from disttui.runner.runs.store import HostStore, held
 from disttui.tui.wizard.draft import new_draft, runnable
+from tests.command import ran
+from tests.files import new_folder
 from tests.unit.liar_kit import liar, lied, viewer
 
 ROOT = Path(__file__).parents[2]
@@ -63,8 +64,7 @@ def test_a_mirrored_file_has_no_name_but_those_of_a_run(tmp_path: Path, name: ob
 
 
 def test_a_link_planted_in_a_mirror_is_not_written_through(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
+    out = new_folder(tmp_path / "out")
     store = HostStore(tmp_path / "0")
     (tmp_path / "0" / "attempt-1").symlink_to(out)
     (tmp_path / "0" / "rank-0.log").symlink_to(out / "x")
@@ -266,8 +266,7 @@ def test_pull_of_an_endless_file_ends(tmp_path: Path) -> None:
 
 def test_text_that_is_joined_to_a_path_is_found(tmp_path: Path) -> None:
     """The rule of the type checker that has every such join go through `inside`."""
-    folder = tmp_path / "runner" / "runs"
-    folder.mkdir(parents=True)
+    folder = new_folder(tmp_path / "runner" / "runs")
     (folder / "new.py").write_text(
         "import os\nfrom pathlib import Path\n"
         "def f(folder: Path, name: str, share: float) -> None:\n"
@@ -288,7 +287,7 @@ def test_text_that_is_joined_to_a_path_is_found(tmp_path: Path) -> None:
         "--cache-dir",
         str(tmp_path / "c"),
     ]
-    done = subprocess.run([*words, str(folder / "new.py")], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ran([*words, str(folder / "new.py")], cwd=ROOT)
     lines = [int(line.split(":")[1]) for line in done.stdout.splitlines() if "unsafe-path" in line]
     assert lines == [6, 7, 8, 9, 10], done.stdout + done.stderr
 

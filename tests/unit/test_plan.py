@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from disttui.runner.planning.launchers import target_words
 from disttui.runner.planning.plan import counts_line
 from disttui.runner.render.plan import plan_json, render_plan
 from disttui.runner.text import quote
+from tests.files import new_file
 from tests.light import light_python
 from tests.unit.planning import Planned, facts, planned
 
@@ -43,9 +43,7 @@ CLEAN = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 @pytest.fixture
 def dump(tmp_path: Path) -> Iterator[str]:
     """A `python` that writes down how it was called."""
-    path = tmp_path / "py thon"
-    path.write_text(DUMP.format(python=quote(sys.executable)))
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    path = new_file(tmp_path / "py thon", DUMP.format(python=quote(sys.executable)), 0o755)
     yield str(path)
 
 

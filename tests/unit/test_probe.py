@@ -22,6 +22,7 @@ from disttui.runner.node.probe import cpu, nics, report
 from disttui.runner.node.probe.report import probe
 from disttui.runner.node.serve import shell
 from disttui.runner.protocol.facts import Facts
+from tests.command import ran
 
 
 def _over_the_wire(answer: Facts) -> HostFacts:
@@ -262,5 +263,5 @@ def test_a_program_with_a_stuck_part_still_ends() -> None:
         "import threading; from disttui.runner.node.child import together; "
         "print(together({'stuck': threading.Event().wait}, 0.1))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = ran([sys.executable, "-c", code], check=True)
     assert "no answer in 0.1 s" in done.stdout

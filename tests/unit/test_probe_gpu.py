@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from disttui.runner.node.probe import amd, gpu
+from tests.files import new_file
 
 _DATA = Path(__file__).parents[1] / "data" / "nvidia-smi"
 
@@ -27,9 +28,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
     """Put a nvidia-smi of the given shell lines first in PATH."""
 
     def make(lines: str) -> None:
-        program = tmp_path / "nvidia-smi"
-        program.write_text("#!/bin/sh\n" + lines)
-        program.chmod(0o755)
+        new_file(tmp_path / "nvidia-smi", "#!/bin/sh\n" + lines, 0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     return make

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ import pytest
 
 from disttui.runner.node.probe import interpreters
 from disttui.runner.node.probe.interpreters import layout, torch_in
+from tests.command import ran
+from tests.files import new_file, new_folder
 
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _EXACT = ".".join(map(str, sys.version_info[:3]))
@@ -33,8 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _add_torch(site: Path, version: str = "2.13.0+cu126", cuda: str | None = "12.6", nccl: str = "2.21.5") -> None:
-    (site / "torch").mkdir(parents=True)
-    (site / "torch" / "__init__.py").write_text(_POISON)
+    new_file(site / "torch" / "__init__.py", _POISON)
     shown = None if cuda is None else repr(cuda)
     (site / "torch" / "version.py").write_text(
         f"from typing import Optional\n__all__ = ['__version__', 'cuda']\n__version__ = '{version}'\n"
@@ -53,8 +53,7 @@ def _venv(folder: Path, *, shares: bool = False, torch: bool = True) -> Path:
     (folder / "pyvenv.cfg").write_text(
         f"home = {Path(base).parent}\ninclude-system-site-packages = {str(shares).lower()}\nversion = {_EXACT}\n"
     )
-    site = folder / "lib" / f"python{_VERSION}" / "site-packages"
-    site.mkdir(parents=True)
+    site = new_folder(folder / "lib" / f"python{_VERSION}" / "site-packages")
     if torch:
         _add_torch(site)
     return folder / "bin" / "python"
@@ -116,10 +115,7 @@ def test_environments_elsewhere_are_named_after_all_others(home: Path) -> None:
 
 
 def test_a_program_elsewhere_is_not_run(home: Path) -> None:
-    python = home / "project/venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\ntouch {home}/ran\n")
-    python.chmod(0o755)
+    new_file(home / "project/venv/bin/python", f"#!/bin/sh\ntouch {home}/ran\n", 0o755)
     _facts()
     assert not (home / "ran").exists()
 
@@ -131,8 +127,7 @@ def test_conda_environments(home: Path) -> None:
         (library / "site-packages").mkdir(parents=True)
         (library / "os.py").touch()
         (prefix / "bin").mkdir()
-        (prefix / "bin" / "python3.10").write_text("#!/bin/sh\nexit 66\n")
-        (prefix / "bin" / "python3.10").chmod(0o755)
+        new_file(prefix / "bin" / "python3.10", "#!/bin/sh\nexit 66\n", 0o755)
         (prefix / "bin" / "python").symlink_to("python3.10")
         (prefix / "include" / "python3.10").mkdir(parents=True)
         header = '#define PY_MAJOR_VERSION 3\n#define PY_VERSION              "3.10.13"\n'
@@ -148,10 +143,7 @@ def test_conda_environments(home: Path) -> None:
 
 def test_a_shim_is_asked(tmp_path: Path) -> None:
     real = _venv(tmp_path / "real")
-    shim = tmp_path / "shims" / "python3"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\nexec "{real}" "$@"\n')
-    shim.chmod(0o755)
+    shim = new_file(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{real}" "$@"\n', 0o755)
     found, problems = _facts(str(shim))
     assert (found[0]["path"], found[0]["torch"], problems) == (str(real), "2.13.0+cu126", [])
 
@@ -176,8 +168,7 @@ def test_misspelt_profile_python_is_not_there(tmp_path: Path) -> None:
     for name, why in (("pyhton", "No such file"), ("pip", "not Python 3")):
         path = tmp_path / ".venv" / "bin" / name
         if name == "pip":
-            path.write_text("#!/bin/sh\necho pip 24 >&2\n")
-            path.chmod(0o755)
+            new_file(path, "#!/bin/sh\necho pip 24 >&2\n", 0o755)
         found, problems = _facts(str(path), workdir=str(tmp_path))
         assert str(path) not in [one["path"] for one in found]
         assert len(problems) == 1 and why in problems[0] and str(path) in problems[0]
@@ -222,16 +213,13 @@ def test_a_missing_python_is_named(python: str) -> None:
 
 
 def test_something_else_than_a_python_is_named(tmp_path: Path) -> None:
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\necho 'wrong architecture' >&2; exit 1\n")
-    program.chmod(0o755)
+    program = new_file(tmp_path / "python", "#!/bin/sh\necho 'wrong architecture' >&2; exit 1\n", 0o755)
     _, problems = _facts(str(program))
     assert problems == [f"{program} cannot be inspected: not Python 3 (wrong architecture)"]
 
 
 def test_user_site_pth_files_and_shared_environments(home: Path, tmp_path: Path) -> None:
-    user = home / ".local" / "lib" / f"python{_VERSION}" / "site-packages"
-    user.mkdir(parents=True)
+    user = new_folder(home / ".local" / "lib" / f"python{_VERSION}" / "site-packages")
     _add_torch(tmp_path / "source tree", version="2.14.0a0+git1234", cuda=None, nccl="")
     (user / "easy.pth").write_text(f"# a comment\nimport os; os._exit(66)\n/no/such/folder\n{tmp_path}/source tree\n")
     sharing = layout(str(_venv(tmp_path / "shares", shares=True, torch=False)))
@@ -249,7 +237,7 @@ def test_the_real_interpreter_agrees_with_its_files() -> None:
     if known is None:
         pytest.skip("this interpreter's layout has to be asked for")
     question = "import json, sys; print(json.dumps([sys.prefix, sys.path]))"
-    answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=True)
+    answer = ran([sys.executable, "-c", question], check=True)
     prefix, path = json.loads(answer.stdout)
     assert known.prefix == prefix
     assert known.version == _EXACT
@@ -269,15 +257,13 @@ def test_the_real_interpreter_agrees_with_its_files() -> None:
 def test_a_torch_built_from_source_names_what_it_is_built_for(
     tmp_path: Path, version: str, line: str, shown: str
 ) -> None:
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '{version}'\ncuda: Optional[str] = None\n{line}\n")
+    new_file(tmp_path / "torch" / "version.py", f"__version__ = '{version}'\ncuda: Optional[str] = None\n{line}\n")
     found = torch_in([str(tmp_path)])
     assert found and found.version == shown
 
 
 def test_hostile_version_file(tmp_path: Path) -> None:
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "version.py").write_bytes(b"\xff\xfe\0__version__ = " + b"(" * 1000)
+    new_file(tmp_path / "torch" / "version.py", b"\xff\xfe\0__version__ = " + b"(" * 1000)
     assert torch_in([str(tmp_path)]) is None
 
 

@@ -18,6 +18,7 @@ from disttui.runner.node.observe.signs import ProcessGroupCheck
 from disttui.runner.render.story import ending
 from disttui.runner.runs.contents import read_content
 from disttui.runner.runs.state import RunState, begin
+from tests.command import ran
 from tests.unit.runs_kit import Make, same
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
@@ -147,9 +148,7 @@ def closing(events: list[tuple[int, dict[str, Any]]], result: dict[str, Any]) ->
 
 def finished(cluster: Make, script: str) -> list[str]:
     """The closing lines of a run of two hosts whose ranks end once they were seen."""
-    run = cluster(script, [1, 1])
-    run.start()
-    run.wait_ranks()
+    run = cluster(script, [1, 1]).start().wait_ranks()
     (run.base / "seen").touch()
     result = same(run)
     assert result["state"] == "finished"
@@ -191,14 +190,12 @@ def test_torch_keeps_the_trace_of_a_group_that_was_destroyed(tmp_path: Path) -> 
         "dist.destroy_process_group(); it.tell_group(reports); it.tell_group(reports); print(said)\n"
     )
     words = [sys.executable, "-c", code, str(tmp_path / "store")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    done = ran(words)
     assert done.stdout == "[('grouped',)]\n", done.stderr
 
 
 def test_a_short_run_of_one_rank_needs_no_process_group(cluster: Make) -> None:
-    run = cluster("step(1)" + _UNTIL_SEEN)
-    run.start()
-    run.wait_ranks()
+    run = cluster("step(1)" + _UNTIL_SEEN).start().wait_ranks()
     (run.base / "seen").touch()
     assert run.exit(0)["state"] == "finished"
     assert run.events(0, "ungrouped") == []

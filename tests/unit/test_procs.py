@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from disttui.runner.node import procs
+from tests.command import ran, running
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -33,16 +34,12 @@ def test_identity_ends_with_the_process() -> None:
 def test_a_name_of_parentheses_and_spaces_is_read(tmp_path: Path) -> None:
     odd = tmp_path / ") R 1 (x"
     odd.symlink_to("/bin/sleep")
-    child = subprocess.Popen([str(odd), "60"])
-    try:
+    with running([str(odd), "60"]) as child:
         found = procs.read(child.pid)
         assert found is not None
         assert (found.ppid, found.pid) == (os.getpid(), child.pid)
         # The kernel shows a new program's arguments a moment after its start.
         wait_for(lambda: procs.command(child.pid) == f"{odd} 60", "the arguments are read")
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_exit_status_of_a_zombie_is_read() -> None:
@@ -65,15 +62,11 @@ def test_a_process_with_a_living_thread_is_not_dead() -> None:
         "import ctypes, platform, threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
         "ctypes.CDLL(None).syscall(60 if platform.machine() == 'x86_64' else 93, 0)  # exit, of this thread only\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", source])
-    try:
+    with running([sys.executable, "-c", source]) as child:
         found = wait_for(lambda: (found := procs.read(child.pid)) and found.state == "Z" and found, "its first thread")
         assert not found.dead and found.dying
         alive = procs.read(os.getpid())
         assert alive and not alive.dying
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_tag_and_descendants() -> None:
@@ -122,17 +115,13 @@ print(int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) < 
 
 def test_terabytes_that_a_process_claims_are_not_read() -> None:
     """Any user's process can say that its arguments and environment lie in 4 TB of memory that it never touched."""
-    claims = subprocess.Popen([sys.executable, "-c", _CLAIMS], stdout=subprocess.PIPE)
-    try:
+    with running([sys.executable, "-c", _CLAIMS], stdout=subprocess.PIPE) as claims:
         assert claims.stdout is not None
         if claims.stdout.readline() != b"0\n":
             pytest.skip("this kernel refuses it")
         command = [sys.executable, "-c", _LOOKS, str(claims.pid)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = ran(command)
         assert done.stdout.endswith("[''] []\nTrue\n"), (done.stdout[-500:], done.stderr[-500:])
-    finally:
-        claims.kill()
-        claims.wait()
 
 
 def test_the_table_without_proc_agrees() -> None:

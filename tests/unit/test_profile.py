@@ -19,6 +19,7 @@ from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.resolve import SecretValues
 from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.sections import Target
+from tests.files import new_file, new_folder
 
 GOOD = """\
 disttui: 1
@@ -272,8 +273,7 @@ def test_hostile_values_pass_unchanged(words: list[str], value: str) -> None:
 
 
 def test_a_file_with_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
-    path = tmp_path / "win.yaml"
-    path.write_bytes(b"\xef\xbb\xbf" + SMALL.replace("\n", "\r\n").encode())
+    path = new_file(tmp_path / "win.yaml", b"\xef\xbb\xbf" + SMALL.replace("\n", "\r\n").encode())
     assert load(path).name == "win"
     path.write_bytes(b"\xef\xbb\xbf" + (SMALL + "nme: x\n").replace("\n", "\r\n").encode())
     with pytest.raises(InputError, match=r"win\.yaml:4:1: unknown key 'nme', did you mean 'name'"):
@@ -282,8 +282,7 @@ def test_a_file_with_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> 
 
 def test_script_becomes_a_profile_that_sends_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project" / "src").mkdir(parents=True)
-    script = tmp_path / "project" / "src" / "train it.py"
-    script.touch()
+    script = new_file(tmp_path / "project" / "src" / "train it.py")
     for here, folder, name in (
         (tmp_path / "project", tmp_path / "project", "src/train it.py"),
         (tmp_path / "project" / "src", tmp_path / "project" / "src", "train it.py"),
@@ -300,8 +299,7 @@ def test_script_becomes_a_profile_that_sends_its_folder(tmp_path: Path, monkeypa
     (tmp_path / "train.py").touch()
     made = script_profile(tmp_path / "train.py", ["box1"])
     assert (made.sync_source, made.job.script) == ((tmp_path / "train.py").resolve(), "train.py"), "not the whole home"
-    gone = tmp_path / "gone"
-    gone.mkdir()
+    gone = new_folder(tmp_path / "gone")
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert script_profile(script, ["box1"]).sync_source == script.parent.resolve()

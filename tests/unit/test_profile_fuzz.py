@@ -17,6 +17,7 @@ from disttui.runner.profile.load import load, parse
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.resolve import SecretValues
 from tests.counting import counted
+from tests.files import new_file
 
 SHIPPED = [entry.path.read_text() for entry in list_profiles() if entry.origin == "built in"]
 # fmt: off
@@ -74,8 +75,7 @@ def survives(text: str, *overrides: str) -> None:
 
 @given(data=st.binary(max_size=200))
 def test_random_bytes(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.getbasetemp() / "random.yaml"
-    path.write_bytes(data)
+    path = new_file(tmp_path_factory.getbasetemp() / "random.yaml", data)
     try:
         load(path)
     except InputError as error:
@@ -150,8 +150,7 @@ def test_bombs_end(bomb: str) -> None:
 
 
 def test_a_file_of_10_mb_of_nested_aliases(tmp_path: Path) -> None:
-    path = tmp_path / "bomb.yaml"
-    path.write_text(BOMBS["nested aliases of 10 MB"])
+    path = new_file(tmp_path / "bomb.yaml", BOMBS["nested aliases of 10 MB"])
     with counted() as calls, pytest.raises(InputError, match=r"bomb\.yaml:1:1: larger than 1 MiB"):
         load(path)
     assert calls.number < 10_000

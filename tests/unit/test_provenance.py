@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from disttui.runner.ids import short
 from disttui.runner.node.probe.code import state
 from disttui.runner.protocol.limits import CODE_DIFF
 from disttui.runner.runs.notes import NAME, load_provenance
+from tests.command import ran
 from tests.unit.test_effects import command
 
 TOKEN = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7" + "yZ"
@@ -23,9 +23,7 @@ TOKEN = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7" + "yZ"
 
 def git(folder: Path, *words: str) -> str:
     who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-    return subprocess.run(
-        ["git", *words], cwd=folder, env={**os.environ, **who}, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    return ran(["git", *words], cwd=folder, env={**os.environ, **who}, check=True).stdout.strip()
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from disttui.runner.render.leases import moved_line
 from disttui.runner.runs.registry import KnownHost, KnownRun, keep
 from disttui.runner.runs.remote import Reached
 from disttui.tui.inventory import read_inventory
+from tests.files import new_file, new_folder
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
 
@@ -71,11 +72,8 @@ def in_line(run: Cluster) -> str:
 
 def test_queued_run_names_the_holder_and_starts_soon_after_it(cluster: Make) -> None:
     """Two hosts; from the exit of the first to the attempt of the second."""
-    first = cluster(SLEEP, gpus=[0, 1])
-    first.start()
-    first.wait_ranks()
-    second = cluster(SLEEP, [1, 1], gpus=[1], **queued(100.0, 2))
-    second.start()
+    first = cluster(SLEEP, gpus=[0, 1]).start().wait_ranks()
+    second = cluster(SLEEP, [1, 1], gpus=[1], **queued(100.0, 2)).start()
     assert f"'s {first.run} holds GPUs 0, 1" in in_line(second)
     assert not second.path(0, "attempt-1").exists(), "nothing of it runs while it waits"
     first.stop()
@@ -173,8 +171,7 @@ def test_hosts_that_only_profiles_name_fail_no_list(
     leases_of_the_tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that the user names does."""
-    profiles = tmp_path / "config" / "disttui" / "profiles"
-    profiles.mkdir(parents=True)
+    profiles = new_folder(tmp_path / "config" / "disttui" / "profiles")
     text = "disttui: 1\nhosts: [placeholder.invalid]\njob: {script: x.py}\n"
     (profiles / "mine.yaml").write_text(text)
     for name in ("config", "data"):
@@ -214,8 +211,7 @@ def test_a_list_brings_back_a_queued_run_after_a_reboot(cluster: Make, lasts: bo
         run.start()
     in_line(waits)
     rebooted(first, waits)
-    holder = cluster(SLEEP, gpus=[0])
-    holder.start()
+    holder = cluster(SLEEP, gpus=[0]).start()
     server = Server(str(waits.zip), None, Sender(io.BytesIO()))
     for _ in range(2):
         (row,) = server.do_list({"run_dir": str(waits.run_dir(0)), "run": waits.run})["runs"]
@@ -336,8 +332,7 @@ def test_a_run_uses_the_gpu_that_is_free_at_its_turn(cluster: Make) -> None:
 
 
 def test_unstarted_or_stopped_queued_run_blames_no_reboot(tmp_path: Path) -> None:
-    folder = tmp_path / "mine-1" / "0"
-    folder.mkdir(parents=True)
+    folder = new_folder(tmp_path / "mine-1" / "0")
     (folder / "spec.json").write_text(json.dumps({"run": "mine-1", "node_rank": 0, "queue": {"order": 1.0}}))
     for word in (None, "{", '{"pid": 1}'):
         if word is not None:
@@ -410,15 +405,12 @@ def _reads(run: Cluster) -> int:
 
 
 def test_queued_cpu_runs_run_one_at_a_time_by_round(cluster: Make) -> None:
-    first = cluster(SLEEP, **queued(1.0))
-    first.start()
-    first.wait_ranks()
+    first = cluster(SLEEP, **queued(1.0)).start().wait_ranks()
     late, early = cluster("pass", **queued(2.0, round_number=2)), cluster("pass", **queued(3.0, round_number=1))
     for run in (late, early):
         run.start()
         in_line(run)
-    beside = cluster(SLEEP)
-    beside.start()
+    beside = cluster(SLEEP).start()
     beside.wait_event(0, "attempt")
     beside.stop()
     beside.exit(0)
@@ -434,12 +426,10 @@ def test_code_changed_since_queueing_is_noted_without_git(
 ) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
-    (tmp_path / "bin" / "git").chmod(0o755)
+    new_file(tmp_path / "bin" / "git", f"#!/bin/sh\ntouch {tmp_path}/asked\n", 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     old = {"file": None, "script": "0" * 64, "folder": None, "git": None, "nccl_line": None, "launcher_line": None}
-    run = cluster(SLEEP, **queued(1.0, code=old))
-    run.start()
+    run = cluster(SLEEP, **queued(1.0, code=old)).start()
     changed = f"the code in {tmp_path} has changed since this run was queued; the new code runs"
     run.wait_event(0, "note", text=changed)
     assert not (tmp_path / "asked").exists()

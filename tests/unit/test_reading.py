@@ -15,6 +15,7 @@ from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import reading
 from disttui.runner.protocol.limits import READ_LIMIT
 from disttui.runner.protocol.requests import FetchRequest
+from tests.files import new_file
 
 NONE = reading.Outputs("/nowhere", [])
 
@@ -31,10 +32,8 @@ class Taker:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
-    (folder / "0" / "attempt-1").mkdir(parents=True)
-    (folder / "0" / "attempt-1" / "rank-0.log").write_bytes(os.urandom(200_000))
-    (folder / "checkpoints" / "step-1").mkdir(parents=True)
-    (folder / "checkpoints" / "step-1" / "model.pt").write_bytes(os.urandom(300_000))
+    new_file(folder / "0" / "attempt-1" / "rank-0.log", os.urandom(200_000))
+    new_file(folder / "checkpoints" / "step-1" / "model.pt", os.urandom(300_000))
     (folder / "results").mkdir()
     (folder / "results" / "link").symlink_to("/etc/passwd")
     (folder / "results" / "note.txt").write_text("good")

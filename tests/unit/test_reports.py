@@ -97,8 +97,7 @@ open(os.path.dirname(folder) + "/events.jsonl", "a").write("[[[[\n")
 while os.path.getsize(os.path.dirname(folder) + "/telemetry.jsonl") < 1000:
     time.sleep(0.1)
 """
-    run = cluster(job)
-    run.start()
+    run = cluster(job).start()
     end = run.exit(0)
     assert (end["state"], run.log(0)) == ("finished", "")
 

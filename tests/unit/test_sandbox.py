@@ -90,14 +90,11 @@ def test_listens_on_loopback_only(sandbox: Sandbox) -> None:
 
 def test_strangers_are_not_let_in(sandbox: Sandbox, tmp_path: Path) -> None:
     """Another key than the one made for this run."""
-    other = Sandbox(["node1"])
-    try:
+    with closing(Sandbox(["node1"])) as other:
         ours, theirs = (Path(each._private) for each in (sandbox, other))
         (ours / "key").write_bytes((theirs / "key").read_bytes())
         with pytest.raises(Exception, match="refused"):
             sandbox.connect(Address("node1"))
-    finally:
-        other.close()
 
 
 def test_local_users_can_neither_fill_memory_nor_block_logins(sandbox: Sandbox) -> None:

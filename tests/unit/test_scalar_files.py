@@ -12,7 +12,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from disttui.runner.node.observe import scalar_files
 from disttui.runner.node.observe.harvest import Harvest
 from disttui.runner.node.observe.scalar_files import ScalarFiles
 from disttui.runner.node.observe.scalar_formats import MalformedFileError, Sample, ScalarFile, crc32c, decoder, masked
+from tests.files import new_file, new_folder
 from tests.unit.waiting import wait_for
 
 DATA = Path(__file__).parents[1] / "data" / "foreign"
@@ -34,11 +35,8 @@ TABLE = DATA / "metrics.csv"
 
 
 def samples(path: Path) -> list[Sample]:
-    file = ScalarFile(str(path), str(path))
-    try:
+    with closing(ScalarFile(str(path), str(path))) as file:
         return file.read(1 << 20)
-    finally:
-        file.close()
 
 
 def varint(number: int) -> bytes:
@@ -128,8 +126,7 @@ def test_a_wandb_record_goes_over_the_end_of_a_block(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", [EVENTS, WANDB, TABLE], ids=lambda path: path.suffix or path.name)
 def test_a_file_is_read_as_it_grows_by_any_number_of_bytes(path: Path, tmp_path: Path) -> None:
     whole = path.read_bytes()
-    growing = tmp_path / path.name
-    growing.touch()
+    growing = new_file(tmp_path / path.name)
     file = ScalarFile(str(growing), str(growing))
     found: list[Sample] = []
     for byte in range(0, len(whole), 37):
@@ -144,8 +141,7 @@ def test_a_file_is_read_as_it_grows_by_any_number_of_bytes(path: Path, tmp_path:
 
 
 def test_table_rewritten_with_a_new_column_repeats_no_value(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.csv"
-    path.write_text("epoch,step,train_loss\n0,9,0.5\n0,19,0.4\n")
+    path = new_file(tmp_path / "metrics.csv", "epoch,step,train_loss\n0,9,0.5\n0,19,0.4\n")
     file = ScalarFile(str(path), str(path))
     assert [one.step for one in file.read(1 << 20)] == [9, 19]
     with path.open("w") as out:
@@ -171,9 +167,7 @@ def test_the_batches_of_a_validation_are_no_steps_of_the_run(tmp_path: Path) -> 
 
 def test_a_validations_own_folder_gives_no_training_loss(tmp_path: Path) -> None:
     for folder in ("train", "validation"):
-        path = tmp_path / folder / EVENTS.name
-        path.parent.mkdir()
-        path.write_bytes(scalar("epoch_loss", 1, 1, 1) + scalar("loss", 0.5, 1, 1))
+        new_file(tmp_path / folder / EVENTS.name, scalar("epoch_loss", 1, 1, 1) + scalar("loss", 0.5, 1, 1))
     assert samples(tmp_path / "train" / EVENTS.name)[0].values == {"epoch_loss": 1, "loss": 0.5}
     assert samples(tmp_path / "validation" / EVENTS.name)[0].values == {"epoch_loss": 1, "val_loss": 0.5}
 
@@ -322,8 +316,7 @@ def test_a_ranks_tensorboard_file_becomes_its_metrics(tmp_path: Path, begin: Cal
 
 def test_briefly_open_tensorboard_file_is_found_by_its_name(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     harvest = begin(node=1)
-    folder = tmp_path / "work/runs/one"
-    folder.mkdir(parents=True)
+    folder = new_folder(tmp_path / "work/runs/one")
     with writing(tmp_path / "note.txt") as rank:
         pid, now, host = rank.process.pid, int(time.time()), socket.gethostname()
         for number, name in enumerate((
@@ -356,8 +349,7 @@ def test_a_file_that_a_rank_only_reads_is_not_its_metrics(tmp_path: Path, begin:
 
 
 def test_values_of_an_earlier_attempt_in_a_file_are_skipped(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
-    path = tmp_path / EVENTS.name
-    path.write_bytes(scalar("loss", 9, 1, time.time() - 60))
+    path = new_file(tmp_path / EVENTS.name, scalar("loss", 9, 1, time.time() - 60))
     harvest = begin()
     with writing(path, "ab") as rank:
         rank.write(scalar("loss", 0.5, 2, time.time()))
@@ -377,8 +369,7 @@ def test_a_value_that_the_log_tells_is_not_doubled_by_a_file(tmp_path: Path, beg
 
 def test_loss_logged_without_steps_is_read_from_a_file(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     harvest = begin()
-    log = tmp_path / "rank-0.log"
-    log.write_text("Loss: 0.9\n")
+    log = new_file(tmp_path / "rank-0.log", "Loss: 0.9\n")
     with writing(tmp_path / EVENTS.name) as rank:
         now = time.time()
         rank.write(scalar("loss", 0.75, 8, now))
@@ -424,9 +415,7 @@ def test_briefly_open_lightning_table_is_found(tmp_path: Path, begin: Callable[.
     )  # fmt: skip
     with writing(tmp_path / "note.txt") as rank:
         harvest.poll({0: rank.process.pid})
-        new = tmp_path / "work/lightning_logs/version_1/metrics.csv"
-        new.parent.mkdir()
-        new.write_text("epoch,step,train_loss\n0,9,0.5\n")
+        new_file(tmp_path / "work/lightning_logs/version_1/metrics.csv", "epoch,step,train_loss\n0,9,0.5\n")
         elsewhere.poll({1: rank.process.pid})
         harvest.poll({0: rank.process.pid})
     assert records(tmp_path) == [{"epoch": 0, "loss": 0.5, "step": 9}]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,8 @@ from disttui.runner.profile.resolve import LONGEST, SecretValues
 from disttui.runner.profile.save import save
 from disttui.runner.render.plan import render_plan
 from disttui.runner.text import LineMaker, clean, masking, quote
+from tests.command import ran
+from tests.files import new_file
 from tests.unit.planning import facts, planned
 
 SECRET = 'pa$$w"ord\\of-the-house-ß'
@@ -51,8 +52,7 @@ def refused(value: str, **environ: str) -> str:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    (tmp_path / ".token").write_text(SECRET + "\n")
-    (tmp_path / ".token").chmod(0o600)
+    new_file(tmp_path / ".token", SECRET + "\n", 0o600)
     (tmp_path / "disttui").mkdir()
     return tmp_path
 
@@ -107,9 +107,7 @@ def test_a_command_runs_only_where_the_users_config_allows_it(home: Path) -> Non
 
 
 def test_what_a_command_prints_is_never_part_of_an_error(home: Path) -> None:
-    script = home / "say"
-    script.write_text(f"#!/bin/sh\necho '{SECRET}' >&2\necho '{SECRET}'\nexit 3\n")
-    script.chmod(0o755)
+    script = new_file(home / "say", f"#!/bin/sh\necho '{SECRET}' >&2\necho '{SECRET}'\nexit 3\n", 0o755)
     environ = allow(home, str(script), "/no/such/program")
     assert "ended with exit code 3; run it to see why" in refused(f"${{cmd:{script}}}", **environ)
     assert "cannot be started: No such file" in refused("${cmd:/no/such/program}", **environ)
@@ -232,13 +230,10 @@ def test_scripts_put_no_secret_into_process_arguments(tmp_path: Path) -> None:
     env = {"A": "Bearer ${env:TOKEN}", "B": "${file:~/.token}", "C": "${cmd:pass x}${cmd:pass y}", "D": "plain"}
     it = planned(facts("cpu_desk"), job={"command": ["true"], "env": env})
     command = shell_command(it.plan, it.plan.hosts[0])
-    (tmp_path / "env").write_text('#!/bin/sh\necho "words $*"\necho "A=$A B=$B C=$C"\n')
-    (tmp_path / "env").chmod(0o755)
+    new_file(tmp_path / "env", '#!/bin/sh\necho "words $*"\necho "A=$A B=$B C=$C"\n', 0o755)
     given = {"TOKEN": "s3cret", "B": "s3cret-b", "C": "s3cret-c", "C_2": "2", "HOME": str(tmp_path)}
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", f"cd() {{ :; }}; {command}"], env={**given, **path}, capture_output=True, text=True, check=True
-    )
+    done = ran(["sh", "-c", f"cd() {{ :; }}; {command}"], env={**given, **path}, check=True)
     said, values = done.stdout.splitlines()
     assert "s3cret" not in said and "D=plain" in said and values == "A=Bearer s3cret B=s3cret-b C=s3cret-c2"
     before, _, words = command.partition(" && env ")

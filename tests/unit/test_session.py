@@ -30,6 +30,7 @@ from disttui.runner.runs.registry import KnownHost, KnownRun
 from disttui.runner.runs.state import begin
 from disttui.runner.runs.store import HostStore
 from disttui.runner.transport.local import LocalConnection
+from tests.files import new_file, new_folder
 from tests.kept import has_been_reached
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
@@ -53,8 +54,7 @@ def _followed(session: Following, printer: TextPrinter) -> int:
 @pytest.mark.parametrize("delay", [0.0, 1.5])
 def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delay: float) -> None:
     monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
-    folder = tmp_path / "runs" / "r-1" / "0"
-    folder.mkdir(parents=True)
+    folder = new_folder(tmp_path / "runs" / "r-1" / "0")
     (folder / "spec.json").write_text("{}")
     err = io.StringIO()
     printer = TextPrinter(io.StringIO(), err, ("node1",), 1, colour=False)
@@ -151,11 +151,9 @@ def test_unreachable_host_is_reported_once_per_reason(tmp_path: Path) -> None:
 
 def test_logs_that_are_followed_show_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
-    folder = tmp_path / "runs" / "r-1" / "0" / "attempt-1"
-    folder.mkdir(parents=True)
+    folder = new_folder(tmp_path / "runs" / "r-1" / "0" / "attempt-1")
     (folder.parent / "spec.json").write_text("{}")
-    log = folder / "rank-0.log"
-    log.write_text("first\n")
+    log = new_file(folder / "rank-0.log", "first\n")
     here = KnownHost("here", "local", python=sys.executable)
     run = KnownRun("r-1", tmp_path / "mirror", (here,), {}, str(tmp_path / "runs"), 1.0, "me")
     run.save()
@@ -324,8 +322,7 @@ def _slowly(write: Any) -> Any:
 
 def test_host_of_a_gone_sandbox_is_never_looked_up_by_name(tmp_path: Path) -> None:
     """The user's own configuration may know a host of that name."""
-    config_left = tmp_path / "config"
-    config_left.write_text("")
+    config_left = new_file(tmp_path / "config", "")
     for config in (None, str(tmp_path / "gone"), str(config_left)):
         played = (KnownHost("here", "local"),)
         run = KnownRun("r-1", tmp_path, played, {}, "~", 1.0, "me", ssh_config=config, sandbox=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.node.supervise import setup
 from disttui.runner.node.supervise.steps import CommandError, EndedError, Steps
 from disttui.runner.transport.local import LocalConnection
+from tests.command import running
 from tests.kept import has_been_reached
 from tests.unit.test_environment import guards, wait_gone
 from tests.unit.waiting import Patience
@@ -214,15 +214,11 @@ def test_it_ends_with_its_viewer_and_is_repeated(host: Host) -> None:
 
 def test_ranks_of_a_run_that_was_set_up_before_are_left_alone(host: Host) -> None:
     assert host.run(f"{A}-1", ["true"]) == {"ran": True}
-    rank = subprocess.Popen(["sleep", "600"], env={**os.environ, "DISTTUI_TAG": f"{A}-1/0/1"})
-    try:
+    with running(["sleep", "600"], env={**os.environ, "DISTTUI_TAG": f"{A}-1/0/1"}) as rank:
         [result] = (host.home / ".cache/disttui/setups").glob("*.tar")
         result.unlink()
         assert host.run(f"{A}-2", ["true"]) == {"ran": True}
         assert rank.poll() is None
-    finally:
-        rank.kill()
-        rank.wait()
 
 
 def test_results_are_bounded_by_their_bytes(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from disttui.runner.node.rank.identity import adopt
+from tests.files import new_file, tmpfs
 from tests.kept import node_program
 
 DATA = Path(__file__).parents[1] / "data" / "shim"
@@ -305,13 +306,7 @@ def test_a_rank_whose_parent_has_gone_ends_at_once(shim: Shim) -> None:
 
 @pytest.mark.root
 def test_a_program_on_a_disk_that_starts_none_says_so(shim: Shim) -> None:
-    disk = shim.folder / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", str(disk)], check=True)
-    try:
-        (disk / "run.sh").write_text("#!/bin/sh\n")
-        (disk / "run.sh").chmod(0o755)
+    with tmpfs(shim.folder / "disk", "noexec") as there:
+        new_file(there / "run.sh", "#!/bin/sh\n", 0o755)
         assert shim.run("command", "./disk/run.sh")[0] == 126
         assert shim.log() == "disttui: ./disk/run.sh: Permission denied (its disk is mounted noexec)\n"
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -23,6 +23,8 @@ from disttui.runner.node import procs, sockets
 from disttui.runner.node.observe import stacks
 from disttui.runner.protocol.files import RankStacks
 from disttui.runner.untrusted.decode import decode
+from tests.command import ran
+from tests.files import new_file, new_folder
 from tests.kept import node_program
 from tests.unit.waiting import wait_for
 
@@ -77,13 +79,11 @@ while True:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start a rank with a script, and wait until the script says "up"."""
-    attempt = tmp_path / "attempt-1"
-    attempt.mkdir()
+    attempt = new_folder(tmp_path / "attempt-1")
     children: list[subprocess.Popen[bytes]] = []
 
     def start_one(text: str, rank: int = 0, wait: bool = True, **env: str) -> subprocess.Popen[bytes]:
-        script = tmp_path / f"job{rank}.py"
-        script.write_text(text)
+        script = new_file(tmp_path / f"job{rank}.py", text)
         known = {
             "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "DISTTUI_DIR": str(attempt),
             "DISTTUI_RUN": tmp_path.name, "DISTTUI_NODE": "0", "DISTTUI_ATTEMPT": "1",
@@ -294,9 +294,7 @@ def test_another_user_gets_no_answer(start: Callable[..., Any], tmp_path: Path) 
     start(STUCK)
     name = door_of(tmp_path)
     ask = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + {name!r}); print(s.recv(9))"
-    nobody = subprocess.run(
-        ["/usr/bin/python3", "-c", ask], user=65534, check=True, capture_output=True, text=True, timeout=60
-    )
+    nobody = ran(["/usr/bin/python3", "-c", ask], user=65534, check=True)
     assert nobody.stdout == "b''\n"
 
 

@@ -7,7 +7,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import textual
 
 from disttui import tui
+from tests.command import ran
 
 ROOT = Path(__file__).parents[2]
 STARTUP = ("runner/cli/startup.py", "tui/startup.py")
@@ -75,7 +75,7 @@ def test_a_command_never_imports_invoke() -> None:
         "import sys\nfrom disttui.runner.cli import startup\nstartup.begin()\nimport disttui.runner.transport.ssh\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'invoke' and sys.modules[name]])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = ran([sys.executable, "-c", code], cwd=ROOT, check=True)
     assert done.stdout == "[]\n"
 
 
@@ -106,7 +106,7 @@ def test_command_imports_no_other_command_and_no_run_modules() -> None:
         "cli.commands['probe']\nimport disttui.runner.api.probing\n"
         "print(*(name for name in sys.modules if name.startswith(('disttui.runner.cli.', 'disttui.runner.runs'))))"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    answer = ran([sys.executable, "-c", code], check=True).stdout
     assert set(answer.split()) == {
         "disttui.runner.cli.app",
         "disttui.runner.cli.options",
@@ -122,4 +122,4 @@ def test_probed_host_imports_nothing_that_few_probes_need() -> None:
     )
     # Without the packages of this environment, which hosts do not have.
     words = [sys.executable, "-I", "-S", "-c", code, str(ROOT)]
-    assert not subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    assert not ran(words, check=True).stdout.strip()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from disttui.runner.node import procs
 from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import runs
+from tests.command import ran
+from tests.files import tmpfs
 from tests.unit.runs_kit import SLEEP, Make
 from tests.unit.waiting import wait_for
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux
 
 def test_finishes_and_tells_the_story(cluster: Make) -> None:
     run = cluster("step(1); print('hello', rank, os.environ['SECRET'])", nproc=2)
-    answer = run.start()
+    answer = run.ask()
     assert answer["already"] is False
     assert answer["gang"] is None
     end = run.exit(0)
@@ -42,8 +42,7 @@ def test_finishes_and_tells_the_story(cluster: Make) -> None:
 
 
 def test_printed_metrics_are_harvested_up_to_the_last_line(cluster: Make) -> None:
-    run = cluster("for n in range(1, 4): print(f'Step {n} | Loss: 0.{n}')")
-    run.start()
+    run = cluster("for n in range(1, 4): print(f'Step {n} | Loss: 0.{n}')").start()
     assert run.exit(0)["state"] == "finished"
     lines = run.path(0, "attempt-1/rank-0.metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["step"] == 3
@@ -52,8 +51,8 @@ def test_printed_metrics_are_harvested_up_to_the_last_line(cluster: Make) -> Non
 
 def test_start_twice_is_once_and_another_spec_is_refused(cluster: Make) -> None:
     run = cluster(SLEEP)
-    first = run.start()
-    second = run.start()
+    first = run.ask()
+    second = run.ask()
     assert (second["already"], second["pid"]) == (True, first["pid"])
     run.changes["workdir"] = "/"
     with pytest.raises(Problem, match="another run"):
@@ -61,27 +60,21 @@ def test_start_twice_is_once_and_another_spec_is_refused(cluster: Make) -> None:
     del run.changes["workdir"]
     run.stop()
     assert run.exit(0)["state"] == "stopped"
-    assert run.start()["already"] is True
+    assert run.ask()["already"] is True
     assert run.stop()["stopped"] is False
 
 
 def test_double_start_at_once_makes_one_supervisor(cluster: Make) -> None:
     run = cluster(SLEEP)
-    answers: list[Any] = []
-    threads = [threading.Thread(target=lambda: answers.append(run.start())) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(run.ask, [0] * 5))
     assert sorted(answer["already"] for answer in answers) == [False, True, True, True, True]
     assert len({answer["pid"] for answer in answers}) == 1
     assert len(run.events(0, "supervisor")) == 1
 
 
 def test_stop_is_quick_where_ranks_obey(cluster: Make) -> None:
-    run = cluster(SLEEP, nproc=2)
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP, nproc=2).start().wait_ranks()
     assert run.stop()["stopped"] is True
     stop = json.loads(run.path(0, "stop").read_text())
     end = run.exit(0)
@@ -91,8 +84,7 @@ def test_stop_is_quick_where_ranks_obey(cluster: Make) -> None:
 
 
 def test_stop_while_warming_up_kills_at_once(cluster: Make) -> None:
-    run = cluster(SLEEP, env={"STUB_WARM": "600"})
-    run.start()
+    run = cluster(SLEEP, env={"STUB_WARM": "600"}).start()
     run.wait_event(0, "launch")
     run.stop()
     assert run.exit(0, 10)["state"] == "stopped"
@@ -105,8 +97,7 @@ signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"TERM\\n"))
 os.write(1, b"armed\\n")
 while True: time.sleep(60)
 """
-    run = cluster(job, launch={"grace": 2})
-    run.start()
+    run = cluster(job, launch={"grace": 2}).start()
     log = run.path(0, "attempt-1/rank-0.log")
     wait_for(lambda: log.exists() and "armed" in log.read_text(), "the rank")
     run.stop()
@@ -120,8 +111,7 @@ while True: time.sleep(60)
 
 def test_stop_now_needs_no_grace(cluster: Make) -> None:
     job = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('armed', flush=True)\n" + SLEEP
-    run = cluster(job, launch={"grace": 300})
-    run.start()
+    run = cluster(job, launch={"grace": 300}).start()
     log = run.path(0, "attempt-1/rank-0.log")
     wait_for(lambda: log.exists() and "armed" in log.read_text(), "the rank")
     run.stop()
@@ -160,8 +150,7 @@ def test_a_nasty_tree_leaves_nothing(cluster: Make, tmp_path: Path) -> None:
     beat = tmp_path / "beat"
     os.mkfifo(beat)
     beats = os.open(beat, os.O_RDONLY | os.O_NONBLOCK)
-    run = cluster(NASTY, launch={"grace": 2}, env={"BEAT": str(beat)})
-    run.start()
+    run = cluster(NASTY, launch={"grace": 2}, env={"BEAT": str(beat)}).start()
     log = run.path(0, "attempt-1/rank-0.log")
     wait_for(lambda: log.exists() and "armed" in log.read_text(), "the tree")
     scrubbed = int(log.read_text().partition("scrubbed ")[2].split()[0])
@@ -190,8 +179,7 @@ def test_hostile_words_reach_the_script_byte_for_byte(cluster: Make, tmp_path: P
 
 
 def test_forget_refuses_the_living(cluster: Make) -> None:
-    run = cluster(SLEEP)
-    run.start()
+    run = cluster(SLEEP).start()
     with pytest.raises(Problem, match="is still active"):
         runs.forget(run.folder(0))
     run.stop()
@@ -212,8 +200,7 @@ def test_a_folder_that_cannot_be_written(cluster: Make, tmp_path: Path) -> None:
 
 
 def test_a_run_whose_folder_is_removed_ends(cluster: Make) -> None:
-    run = cluster("step(1)\n" + SLEEP, nproc=2, launch={"restarts": 3})
-    run.start()
+    run = cluster("step(1)\n" + SLEEP, nproc=2, launch={"restarts": 3}).start()
     # The last file that they make: one made while its folder is removed would keep that.
     wait_for(lambda: len(list(Path(run.folder(0)).glob("attempt-1/rank-*.metrics.jsonl"))) == 2, "the ranks' metrics")
     run.wait_ranks()
@@ -225,8 +212,7 @@ def test_a_run_whose_folder_is_removed_ends(cluster: Make) -> None:
 
 
 def test_warden_and_supervisor_are_small(cluster: Make) -> None:
-    run = cluster("step(1)\n" + SLEEP, nproc=2)
-    run.start()
+    run = cluster("step(1)\n" + SLEEP, nproc=2).start()
     run.wait_event(0, "step")
     up = run.supervisor(0)
     wait_for(lambda: len(run.path(0, "telemetry.jsonl").read_text().splitlines()) > 2, "telemetry")
@@ -240,25 +226,15 @@ def test_warden_and_supervisor_are_small(cluster: Make) -> None:
 
 @pytest.mark.root
 def test_full_disk_does_not_end_the_run(cluster: Make, tmp_path: Path) -> None:
-    import subprocess
-
-    disk = tmp_path / "runs0"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)], check=False).returncode:
-        pytest.skip("no mounts here")
-    try:
-        run = cluster(SLEEP)
-        run.start()
-        run.wait_ranks()
-        with pytest.raises(OSError, match="No space"), (disk / "fill").open("wb", buffering=0) as file:
+    with tmpfs(tmp_path / "runs0", "size=512k") as small:
+        run = cluster(SLEEP).start().wait_ranks()
+        with pytest.raises(OSError, match="No space"), (small / "fill").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
         assert run.stop()["stopped"] is True
         assert run.exit(0)["state"] == "stopped"
         assert run.living() == {}
         run.clean_up()
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_a_warden_holds_little_in_memory_while_its_run_lasts() -> None:
@@ -266,7 +242,7 @@ def test_a_warden_holds_little_in_memory_while_its_run_lasts() -> None:
         "import sys, disttui.runner.node.supervise.warden;"
         "print(*(name for name in sys.modules if name.startswith('disttui.runner.')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = ran([sys.executable, "-c", code], check=True)
     assert set(done.stdout.split()) == {
         "disttui.runner.node", "disttui.runner.node.procs", "disttui.runner.node.supervise",
         "disttui.runner.node.supervise.warden",

@@ -34,8 +34,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux
 
 
 def test_exception_is_the_cause(cluster: Make) -> None:
-    run = cluster("step(1)\nif rank == 1: raise ValueError('boom')\n" + SLEEP, nproc=2)
-    run.start()
+    run = cluster("step(1)\nif rank == 1: raise ValueError('boom')\n" + SLEEP, nproc=2).start()
     end = run.exit(0)
     assert (end["state"], end["code"]) == ("failed", 1)
     cause = end["cause"]
@@ -84,23 +83,20 @@ def test_an_exception_that_nobody_reports_is_read_from_the_log(cluster: Make, ki
 
 def test_a_cpp_exception_is_read_from_the_log(cluster: Make) -> None:
     words = "terminate called after throwing an instance of 'c10::Error'\n  what():  no more\nException raised from x"
-    run = cluster(f"step(1)\nprint({words!r}, flush=True)\nos.abort()")
-    run.start()
+    run = cluster(f"step(1)\nprint({words!r}, flush=True)\nos.abort()").start()
     cause = run.exit(0)["cause"]
     assert (cause["kind"], cause["rank"], cause["type"], cause["message"]) == ("exception", 0, "c10::Error", "no more")
     assert [seen["code"] for seen in run.events(0, "death")] == [-6]
 
 
 def test_killed_rank_is_reported_with_its_signal(cluster: Make) -> None:
-    run = cluster("if rank == 1: os.kill(os.getpid(), 9)\n" + SLEEP, nproc=2)
-    run.start()
+    run = cluster("if rank == 1: os.kill(os.getpid(), 9)\n" + SLEEP, nproc=2).start()
     cause = run.exit(0)["cause"]
     assert (cause["kind"], cause["rank"], cause["code"], cause["type"]) == ("signal", 1, -9, "SIGKILL")
 
 
 def test_exit_code_of_a_silent_end(cluster: Make) -> None:
-    run = cluster("os._exit(3)")
-    run.start()
+    run = cluster("os._exit(3)").start()
     assert run.exit(0)["cause"]["code"] == 3
 
 
@@ -109,15 +105,13 @@ def test_launcher_killed_while_writing_leaves_no_partial_file(cluster: Make) -> 
 folder = os.path.dirname(os.environ["DISTTUI_METRICS"])
 open(f"{folder}/launcher.json.{os.getppid()}", "w").write('{"code"')
 os.kill(os.getppid(), 9)
-""")
-    run.start()
+""").start()
     assert run.exit(0)["cause"]["type"] == "" and "SIGKILL" in run.exit(0)["cause"]["message"]
     assert not list(Path(run.folder(0), "attempt-1").glob("launcher.json.*"))
 
 
 def test_launcher_without_torch(cluster: Make) -> None:
-    run = cluster(SLEEP, env={"STUB_NO_TORCH": "1"})
-    run.start()
+    run = cluster(SLEEP, env={"STUB_NO_TORCH": "1"}).start()
     cause = run.exit(0)["cause"]
     assert cause["kind"] == "launch"
     assert "no torch in" in cause["message"]
@@ -125,23 +119,21 @@ def test_launcher_without_torch(cluster: Make) -> None:
 
 @pytest.mark.parametrize("change", [{"python": "/no/such/python"}, {"workdir": "/no/such/folder"}])
 def test_what_is_not_there_is_named(cluster: Make, change: dict[str, str]) -> None:
-    run = cluster(SLEEP, **change)
-    run.start()
+    run = cluster(SLEEP, **change).start()
     cause = run.exit(0)["cause"]
     assert cause["kind"] == "launch"
     assert next(iter(change.values())) in cause["message"]
 
 
 def test_wrong_world_size_ends_the_run(cluster: Make) -> None:
-    run = cluster(SLEEP, nproc=2, env={"STUB_WORLD": "1"})
-    run.start()
+    run = cluster(SLEEP, nproc=2, env={"STUB_WORLD": "1"}).start()
     cause = run.exit(0)["cause"]
     assert (cause["kind"], cause["type"]) == ("launch", "WorldSize")
 
 
 def test_supervisor_killed_the_warden_tidies_up(cluster: Make) -> None:
     run = cluster(SLEEP, nproc=2)
-    pid = run.start()["pid"]
+    pid = run.ask()["pid"]
     run.wait_ranks()
     os.kill(pid, signal.SIGKILL)
     end = run.exit(0)
@@ -150,9 +142,7 @@ def test_supervisor_killed_the_warden_tidies_up(cluster: Make) -> None:
 
 
 def test_both_killed_the_next_viewer_tidies_up(cluster: Make) -> None:
-    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP)
-    run.start()
-    run.wait_ranks()
+    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP).start().wait_ranks()
     up = run.supervisor(0)
     os.kill(up["warden"]["pid"], signal.SIGKILL)
     os.kill(up["pid"], signal.SIGKILL)
@@ -173,9 +163,7 @@ _FROZEN = {
 
 @pytest.mark.parametrize("signals", _FROZEN.values(), ids=_FROZEN)
 def test_frozen_supervisor_is_named_by_stop_and_killed_by_now(cluster: Make, signals: dict[str, int]) -> None:
-    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP)
-    run.start()
-    run.wait_ranks()
+    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP).start().wait_ranks()
     up = run.supervisor(0)
     for who, number in signals.items():
         os.kill((up if who == "supervisor" else up["warden"])["pid"], number)
@@ -201,9 +189,7 @@ def test_only_a_process_that_stays_in_the_kernel_hangs(
 
 @pytest.mark.parametrize("who", ["warden", "rank", "launcher"])
 def test_frozen_process_is_ended_by_stop(cluster: Make, who: str) -> None:
-    run = cluster(SLEEP, launch={"grace": 1})
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP, launch={"grace": 1}).start().wait_ranks()
     warden = run.supervisor(0)["warden"]
     event = "rank" if who == "rank" else "launch"
     os.kill(warden["pid"] if who == "warden" else run.events(0, event)[0]["pid"], signal.SIGSTOP)
@@ -275,9 +261,7 @@ def test_run_that_ends_during_a_status_call_keeps_its_end(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("who", ["supervisor", "warden"])
 def test_term_of_the_machine_is_a_stop(cluster: Make, who: str) -> None:
-    run = cluster(SLEEP)
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP).start().wait_ranks()
     up = run.supervisor(0)
     os.kill((up if who == "supervisor" else up["warden"])["pid"], signal.SIGTERM)
     assert run.exit(0)["state"] == "stopped"
@@ -316,8 +300,7 @@ if attempt == 1:
         time.sleep(1)
         raise ValueError("once")
 """
-    run = cluster(job + SLEEP, nproc=[1, 1], launch={"restarts": 1})
-    run.start()
+    run = cluster(job + SLEEP, nproc=[1, 1], launch={"restarts": 1}).start()
 
     def seen() -> list[str]:
         return [note["text"] for note in run.events(0, "note") if "same point" in note["text"]]
@@ -334,8 +317,7 @@ if attempt == 1:
     raise ValueError("once")
 assert os.environ["DISTTUI_RESUME"] == "1"
 """
-    run = cluster(job, launch={"restarts": 1})
-    run.start()
+    run = cluster(job, launch={"restarts": 1}).start()
     end = run.exit(0)
     assert (end["state"], end["attempt"]) == ("finished", 2)
     assert [e["attempt"] for e in run.events(0, "attempt")] == [1, 2]
@@ -346,8 +328,7 @@ assert os.environ["DISTTUI_RESUME"] == "1"
 
 
 def test_no_restart_before_anything_shows_that_it_trains(cluster: Make) -> None:
-    run = cluster("raise ValueError('never')", launch={"restarts": 3})
-    run.start()
+    run = cluster("raise ValueError('never')", launch={"restarts": 3}).start()
     assert run.exit(0)["attempt"] == 1
     [text] = [note["text"] for note in run.events(0, "note")]
     assert re.fullmatch(
@@ -378,8 +359,7 @@ def seconds_of_growth(run: Cluster) -> int:
 
 def test_killed_script_without_metrics_gets_its_next_attempt(cluster: Make) -> None:
     """Without a single metric: its log has grown for some seconds, and so it has begun."""
-    run = cluster(_KILLED, launch={"restarts": 1})
-    run.start()
+    run = cluster(_KILLED, launch={"restarts": 1}).start()
     wait_for(lambda: seconds_of_growth(run) > 4, "a log that has grown for some seconds")
     (run.base / "enough").touch()
     end = run.exit(0)
@@ -388,8 +368,7 @@ def test_killed_script_without_metrics_gets_its_next_attempt(cluster: Make) -> N
 
 def test_killed_script_without_output_gets_its_next_attempt(cluster: Make) -> None:
     """Its process group was up for some seconds."""
-    run = cluster(_GROUPED + _KILLED.replace('print("saving")', "pass"), launch={"restarts": 1})
-    run.start()
+    run = cluster(_GROUPED + _KILLED.replace('print("saving")', "pass"), launch={"restarts": 1}).start()
     at = run.wait_event(0, "group")["t"]
     wait_for(lambda: time.time() > at + 7, "a group that is up for some seconds, even on a machine that stalls")
     (run.base / "enough").touch()
@@ -398,8 +377,7 @@ def test_killed_script_without_output_gets_its_next_attempt(cluster: Make) -> No
 
 
 def test_no_third_attempt_with_the_same_error_at_the_same_step(cluster: Make) -> None:
-    run = cluster("step(7); time.sleep(0.5); raise ValueError('again')", launch={"restarts": 5})
-    run.start()
+    run = cluster("step(7); time.sleep(0.5); raise ValueError('again')", launch={"restarts": 5}).start()
     end = run.exit(0)
     assert (end["state"], end["attempt"], end["cause"]["message"]) == ("failed", 2, "again")
     text = "two attempts in a row ended with the same ValueError at step 7 of the log, and saved nothing"
@@ -418,8 +396,7 @@ def test_no_third_attempt_with_the_same_error_at_the_same_step(cluster: Make) ->
 )
 def test_a_script_that_logs_seldom_gets_all_its_attempts(cluster: Make, end: str) -> None:
     """The last step that is known is the same each time, which does not mean that it came no further."""
-    run = cluster(f"step(0); time.sleep(0.5)\n{end}", launch={"restarts": 3})
-    run.start()
+    run = cluster(f"step(0); time.sleep(0.5)\n{end}", launch={"restarts": 3}).start()
     assert run.exit(0)["attempt"] == 4
     assert not [note for note in run.events(0, "note") if "no further attempt" in note["text"]]
 
@@ -448,8 +425,7 @@ def test_taken_ports_are_skipped_within_the_same_attempt(cluster: Make) -> None:
     ids=["sys.exit", "argparse"],
 )
 def test_an_end_without_a_traceback_has_its_reason(cluster: Make, job: str, code: int, said: str) -> None:
-    run = cluster(job)
-    run.start()
+    run = cluster(job).start()
     cause = run.exit(0)["cause"]
     assert (cause["kind"], cause["code"]) == ("exit", code)
     assert cause["message"] == f"ended with exit code {code}: {said}"
@@ -461,8 +437,7 @@ def test_an_end_without_a_traceback_has_its_reason(cluster: Make, job: str, code
 
 
 def test_a_module_that_is_not_there_is_named(cluster: Make) -> None:
-    run = cluster("", target={"kind": "module", "value": "nosuch.train", "args": []})
-    run.start()
+    run = cluster("", target={"kind": "module", "value": "nosuch.train", "args": []}).start()
     assert "No module named 'nosuch'" in run.exit(0)["cause"]["message"]
 
 
@@ -470,22 +445,19 @@ def test_a_command_at_home_is_found_there(cluster: Make, tmp_path: Path, monkeyp
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "own.sh").write_text("#!/bin/sh\necho it runs\n")
     (tmp_path / "own.sh").chmod(0o755)
-    run = cluster("", target={"kind": "command", "value": "~/own.sh", "args": []})
-    run.start()
+    run = cluster("", target={"kind": "command", "value": "~/own.sh", "args": []}).start()
     assert run.exit(0)["state"] == "finished"
 
 
 def test_a_command_that_is_not_there_is_named(cluster: Make) -> None:
-    run = cluster("", target={"kind": "command", "value": "nosuch-launcher", "args": []})
-    run.start()
+    run = cluster("", target={"kind": "command", "value": "nosuch-launcher", "args": []}).start()
     message = run.exit(0)["cause"]["message"]
     assert message == "ended with exit code 127: disttui: nosuch-launcher: No such file or directory"
 
 
 def test_kill_after_the_grace_is_reported_as_ours(cluster: Make) -> None:
     job = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('armed', 'x').close()\n" + SLEEP
-    run = cluster(job, launch={"grace": 2})
-    run.start()
+    run = cluster(job, launch={"grace": 2}).start()
     wait_for((run.base / "armed").exists, "a rank that is deaf to TERM")
     run.stop()
     assert run.exit(0)["state"] == "stopped"
@@ -495,9 +467,7 @@ def test_kill_after_the_grace_is_reported_as_ours(cluster: Make) -> None:
 
 
 def test_foreign_kill_is_not_reported_as_ours(cluster: Make) -> None:
-    run = cluster(SLEEP)
-    run.start()
-    run.wait_ranks()
+    run = cluster(SLEEP).start().wait_ranks()
     os.kill(run.events(0, "rank")[0]["pid"], signal.SIGKILL)
     run.exit(0)
     assert "grace" not in run.events(0, "death")[0]

@@ -18,6 +18,7 @@ from disttui.runner.protocol.tree import Entry
 from disttui.runner.sync import collect as module
 from disttui.runner.sync.collect import Collected, Wanted, collect, git_state
 from tests.counting import counted
+from tests.files import new_file
 
 KEY = b"-----BEGIN OPENSSH PRIVATE KEY-----\nx\n"
 
@@ -32,10 +33,7 @@ class Folder:
         self.cache = tmp_path / "cache"
 
     def write(self, name: str, content: bytes | str = b"x\n", *, settled: bool = False) -> Path:
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
+        return new_file(self.path / name, content.encode() if isinstance(content, str) else content)
 
     def git(self, *words: str) -> None:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=self.path, check=True)

@@ -25,6 +25,7 @@ from disttui.runner.sync import collect as module
 from disttui.runner.sync.collect import Wanted
 from disttui.runner.sync.patterns import Patterns
 from disttui.runner.sync.transfer import TreeParcel, _Sender
+from tests.files import new_file, new_folder, tmpfs
 from tests.light import light_python
 from tests.unit.history_kit import command
 from tests.unit.test_sync_collect import Folder, folder, omissions
@@ -98,8 +99,7 @@ def test_a_tracked_folder_replaced_by_a_file_is_that_file(folder: Folder) -> Non
 
 
 def test_a_submodule_that_is_not_checked_out_is_empty(folder: Folder, tmp_path: Path) -> None:
-    inner = tmp_path / "inner"
-    inner.mkdir()
+    inner = new_folder(tmp_path / "inner")
     (inner / "x.py").touch()
     commit(inner)
     folder.write("train.py")
@@ -149,8 +149,7 @@ def test_a_git_that_is_ten_years_old_answers(folder: Folder, tmp_path: Path, mon
     refusing = (
         f'#!/bin/sh\ncase $1 in --*) echo "Unknown option: $1" >&2; exit 129;; esac\nexec {shutil.which("git")} "$@"\n'
     )
-    (tmp_path / "bin/git").write_text(refusing)
-    (tmp_path / "bin/git").chmod(0o755)
+    new_file(tmp_path / "bin/git", refusing, 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     assert folder.names() == ["train.py"] and module.git_state(folder.path).commit
 
@@ -164,8 +163,7 @@ def test_the_error_of_git_is_found_behind_its_warnings(
     folder.git("init", "-q")
     (tmp_path / "bin").mkdir()
     warns = "warning: unable to access '/root/.config/git/attributes': Permission denied"
-    (tmp_path / "bin/git").write_text(f'#!/bin/sh\necho "{warns}" >&2; echo "{said}" >&2; exit 128\n')
-    (tmp_path / "bin/git").chmod(0o755)
+    new_file(tmp_path / "bin/git", f'#!/bin/sh\necho "{warns}" >&2; echo "{said}" >&2; exit 128\n', 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     with pytest.raises(InputError) as caught:
         folder.collect()
@@ -390,29 +388,20 @@ def test_a_pattern_may_start_with_the_folder_itself() -> None:
 def test_a_repository_may_span_several_disks(folder: Folder) -> None:
     folder.write(".gitignore", "*.log\n")
     commit(folder.path)
-    disk = folder.path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)
-    try:
+    with tmpfs(folder.path / "disk") as other:
         for name in ("disk/train.py", "disk/a.log"):
             folder.write(name)
-        found = module.collect(Wanted(disk), folder.store, folder.cache)
-        assert [one.path for one in found.entries] == [b"train.py"] and module.git_state(disk).commit
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        found = module.collect(Wanted(other), folder.store, folder.cache)
+        assert [one.path for one in found.entries] == [b"train.py"] and module.git_state(other).commit
 
 
 @pytest.mark.root
 def test_a_full_disk_of_the_store_is_not_blamed_on_the_folder(folder: Folder) -> None:
-    store = Path(folder.store.folder)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(store)], check=True)
-    try:
+    with tmpfs(Path(folder.store.folder), "size=1m,mode=0700") as store:
         folder.write("big.bin", os.urandom(2 << 20))
         with pytest.raises(InputError, match="No space left") as caught:
             module.collect(Wanted(folder.path), Store(str(store)), folder.cache)
         assert caught.value.place == str(store)
-    finally:
-        subprocess.run(["umount", str(store)], check=True)
 
 
 # What the viewer keeps.
@@ -454,8 +443,7 @@ def test_a_record_of_code_that_was_cut_is_not_run_again(project: Path) -> None:
 
 
 def test_a_copy_has_all_names_that_were_recorded(project: Path, tmp_path: Path) -> None:
-    deep = project / "/".join(["d"] * 40)
-    deep.mkdir(parents=True)
+    deep = new_folder(project / "/".join(["d"] * 40))
     (deep / "x.py").touch()
     for name in (b"two\nlines", b"\xff\xfe"):
         (project / os.fsdecode(name)).touch()
@@ -546,8 +534,7 @@ def test_what_a_killed_host_left_of_a_copy_is_removed(host: Host) -> None:
 
 
 def test_forget_removes_no_other_folder_that_the_spec_names(host: Host) -> None:
-    other = host.home / "Documents"
-    other.mkdir()
+    other = new_folder(host.home / "Documents")
     node = host.home / "runs/a-1/0"
     node.mkdir(0o700, parents=True)
     (node.parent).chmod(0o700)
@@ -572,19 +559,14 @@ def test_a_name_that_a_disk_takes_for_that_of_a_link_is_refused(tmp_path: Path) 
 def test_full_disk_during_a_copy_leaves_no_cut_copy_of_a_run(host: Host) -> None:
     for name in ("a.bin", "b.bin"):
         (host.folder / name).write_bytes(os.urandom(600_000))
-    (host.home / "runs").mkdir(0o700)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(host.home / "runs")], check=True)
-    try:
+    with tmpfs(host.home / "runs", "size=1m,mode=0700") as runs:
         with pytest.raises(HostError, match="No space left"):
             host.send("a-1")
-        assert list((host.home / "runs").glob("*/*")) == []
-    finally:
-        subprocess.run(["umount", str(host.home / "runs")], check=True)
+        assert list(runs.glob("*/*")) == []
 
 
 def test_a_path_that_is_too_long_for_a_host_is_named_as_text(host: Host) -> None:
-    deep = host.folder / "/".join(["d" * 250] * 14)
-    deep.mkdir(parents=True)
+    deep = new_folder(host.folder / "/".join(["d" * 250] * 14))
     (deep / "x.py").touch()
     with pytest.raises(HostError, match="too long") as caught:
         host.send("a-1", to=f"{host.home}/{'e' * 250}/{'e' * 250}/{'e' * 250}/a-1")

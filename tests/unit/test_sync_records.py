@@ -40,6 +40,7 @@ from disttui.runner.protocol import tree
 from disttui.runner.runs.notes import Provenance, load_provenance
 from disttui.runner.runs.registry import KnownRun, keep
 from disttui.runner.sync import collect as collecting
+from tests.files import new_file, new_folder
 
 
 def profile(sync: str, script: str = "train.py", more: str = "") -> str:
@@ -51,8 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with its profile, of a user with folders of their own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    made = tmp_path / "project"
-    made.mkdir()
+    made = new_folder(tmp_path / "project")
     (made / "train.py").write_text("print(1)\n")
     (made / "mine.yaml").write_text(profile("."))
     return made
@@ -309,8 +309,7 @@ def test_changes_that_no_line_shows_are_named(folder: Path) -> None:
 
 
 def test_the_code_of_a_run_is_copied_into_a_new_folder(folder: Path, tmp_path: Path) -> None:
-    (folder / "run.sh").write_text("true\n")
-    (folder / "run.sh").chmod(0o755)
+    new_file(folder / "run.sh", "true\n", 0o755)
     (folder / "link").symlink_to("run.sh")
     known = started(folder / "mine.yaml", "mine-1")
     to = tmp_path / "copy"

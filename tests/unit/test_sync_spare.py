@@ -6,8 +6,8 @@ import errno
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -163,13 +163,8 @@ def test_full_disk_leaves_no_spare(project: Project, monkeypatch: pytest.MonkeyP
 def test_starts_at_the_same_time_share_no_file(project: Project) -> None:
     project.start("a-0")
     project.prepare()
-    copies: list[Path] = []
-    threads = [threading.Thread(target=lambda run=run: copies.append(project.start(run))) for run in ("a-1", "a-2")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    first, second = copies
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(project.start, ("a-1", "a-2"))
     assert not files(first) & files(second)
 
 

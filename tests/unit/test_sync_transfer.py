@@ -6,9 +6,8 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from disttui.runner.sync import transfer
 from disttui.runner.sync.collect import MOST, Wanted, collect
 from disttui.runner.sync.transfer import TreeParcel, send
 from disttui.runner.transport.local import LocalConnection
+from tests.files import new_file, new_folder, tmpfs
 from tests.kept import has_been_reached
 
 RUN_DIR = "~/runs"
@@ -61,8 +61,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    home = tmp_path / "home"
-    home.mkdir()
+    home = new_folder(tmp_path / "home")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     has_been_reached(home)
@@ -102,12 +101,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_run_gets_a_copy_with_modes_and_links(host: Host) -> None:
     (host.folder / "lib").mkdir()
-    (host.folder / "lib/run.sh").write_text("true\n")
-    (host.folder / "lib/run.sh").chmod(0o755)
+    new_file(host.folder / "lib/run.sh", "true\n", 0o755)
     (host.folder / "lib/link").symlink_to("run.sh")
     (host.folder / "empty").write_text("")
-    strange = host.folder / os.fsdecode(b"new\nline\xff")
-    strange.write_bytes(b"1")
+    strange = new_file(host.folder / os.fsdecode(b"new\nline\xff"), b"1")
     to = host.send("a-1")
     assert (to / strange.name).read_bytes() == b"1" and (to / "empty").read_bytes() == b""
     assert (to / "lib/run.sh").stat().st_mode & 0o100 and (to / "lib/link").readlink() == Path("run.sh")
@@ -208,8 +205,7 @@ def test_a_damaged_object_is_sent_again(host: Host, sent: list[transfer._Sent]) 
 def test_planted_links_and_files_are_not_used(host: Host, tmp_path: Path) -> None:
     (host.folder / "a.py").write_bytes(b"good")
     host.send("a-1")
-    other = tmp_path / "evil"
-    other.write_bytes(b"evil")
+    other = new_file(tmp_path / "evil", b"evil")
     host.object(b"good").unlink()
     host.object(b"good").symlink_to(other)
     assert (host.send("a-2") / "a.py").read_bytes() == b"good"
@@ -231,9 +227,7 @@ def test_an_object_of_another_user_is_not_used(host: Host) -> None:
 
 def test_a_folder_that_others_can_write_is_refused(host: Host, tmp_path: Path) -> None:
     (host.folder / "a.py").write_bytes(b"1")
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o777)
+    shared = new_folder(tmp_path / "shared", 0o777)
     with pytest.raises(HostError, match="would not be safe from other users"):
         host.send("a-1", to=f"{shared}/a-1")
 
@@ -242,48 +236,33 @@ def test_a_folder_that_others_can_write_is_refused(host: Host, tmp_path: Path) -
 def test_a_full_disk_is_an_error_and_the_next_attempt_continues(host: Host) -> None:
     content = os.urandom(6 << 20)
     (host.folder / "data.bin").write_bytes(content)
-    host.objects.mkdir(parents=True, mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(host.objects)]
-    subprocess.run(mount, check=True)
-    try:
+    with tmpfs(host.objects, "size=4m,mode=0700"):
         with pytest.raises(HostError, match=r"6\.3 MB .* the disk has 4\.\d MB free") as caught:
             host.send("a-1")
         assert "free space" in caught.value.cure
         subprocess.run(["mount", "-o", "remount,size=64m", str(host.objects)], check=True)
         assert (host.send("a-2") / "data.bin").read_bytes() == content
-    finally:
-        subprocess.run(["umount", str(host.objects)], check=True)
 
 
 @pytest.mark.root
 def test_disk_without_inodes_is_named_and_the_retry_continues(host: Host) -> None:
     for number in range(40):
         (host.folder / f"{number}.py").write_text(str(number))
-    host.objects.mkdir(parents=True, mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=24,mode=0700", "tmpfs", str(host.objects)]
-    subprocess.run(mount, check=True)
-    try:
+    with tmpfs(host.objects, "size=4m,nr_inodes=24,mode=0700"):
         with pytest.raises(HostError, match="has no free inodes"):
             host.send("a-1")
         subprocess.run(["mount", "-o", "remount,nr_inodes=4000", str(host.objects)], check=True)
         assert len(list(host.send("a-2").iterdir())) == 40
-    finally:
-        subprocess.run(["umount", str(host.objects)], check=True)
 
 
 @pytest.mark.root
 def test_a_disk_of_runs_without_inodes_is_named(host: Host) -> None:
     for number in range(40):
         (host.folder / f"{number}.py").write_text(str(number))
-    runs = host.home / "runs"
-    runs.mkdir(0o700)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=24,mode=0700", "tmpfs", str(runs)], check=True)
-    try:
+    with tmpfs(host.home / "runs", "size=4m,nr_inodes=24,mode=0700") as runs:
         with pytest.raises(HostError, match=r"No space left on device \(the disk of .* has no free inodes \(24"):
             host.send("a-1")
         assert list(runs.glob("*/*")) == [], "no part of a copy is left"
-    finally:
-        subprocess.run(["umount", str(runs)], check=True)
 
 
 def test_hosts_with_one_home_get_each_object_once(host: Host, sent: list[transfer._Sent]) -> None:
@@ -297,20 +276,9 @@ def test_hosts_with_one_home_get_each_object_once(host: Host, sent: list[transfe
 def test_viewers_at_the_same_time_disturb_none(host: Host) -> None:
     content = os.urandom(3 << 20)
     (host.folder / "data.bin").write_bytes(content)
-    errors: list[BaseException] = []
-
-    def one(run: str) -> None:
-        try:
-            assert (host.send(run) / "data.bin").read_bytes() == content
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=one, args=(f"a-{number}",)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(4) as pool:
+        copies = list(pool.map(host.send, ("a-0", "a-1", "a-2", "a-3")))
+    assert [(copy / "data.bin").read_bytes() == content for copy in copies] == [True] * 4
 
 
 @pytest.mark.parametrize("data", [b"junk", b"x" * 100_000], ids=["short", "long"])

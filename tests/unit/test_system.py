@@ -13,6 +13,7 @@ import pytest
 
 from disttui.runner.node import system as module
 from disttui.runner.node.system import ByProc, ByPsutil, Process, System
+from tests.command import running
 from tests.unit.waiting import wait_for
 
 _WAYS: dict[str, type[System]] = {"psutil": ByPsutil, "proc": ByProc}
@@ -75,14 +76,10 @@ def test_process_counts_its_cpu_and_memory(system: System) -> None:
 def test_a_process_with_brackets_in_its_name(system: System, tmp_path: Path) -> None:
     program = tmp_path / "a) S 1 (b"
     program.symlink_to("/bin/sleep")
-    child = subprocess.Popen([program, "60"])
-    try:
+    with running([program, "60"]) as child:
         # The kernel counts the pages of a program that has just begun a moment later.
         wait_for(lambda: _process(system, child.pid).rss > 0)
         assert _process(system, child.pid).cpu < 5
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_zombies_and_strangers_are_none(system: System) -> None:

@@ -21,6 +21,7 @@ from disttui.runner.node.telemetry import sampler as telemetry
 from disttui.runner.node.telemetry.gpu_nvml import Nvml
 from disttui.runner.node.telemetry.sampler import GpuWatch, Sampler, parse
 from disttui.runner.node.telemetry.sampling import Sampling
+from tests.command import running
 from tests.counting import counted
 from tests.unit.waiting import wait_for, wait_for_work
 
@@ -148,13 +149,9 @@ def test_cpu_of_a_rank_is_percent_of_one_core(tmp_path: Path) -> None:
 
 def test_another_process_with_a_ranks_number_has_no_rate(tmp_path: Path) -> None:
     sampler = Sampler(str(tmp_path), gpus=False)
-    child = subprocess.Popen(["sleep", "600"])
-    try:
+    with running(["sleep", "600"]) as child:
         sampler.sample({0: os.getpid()})
         assert "cpu" not in sampler.sample({0: child.pid})["ranks"]["0"]
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_a_run_folder_that_vanishes_costs_one_field(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from disttui.runner.api.tracking import hyperparameters
 from disttui.runner.node.observe.scalar_formats import ScalarFile
 from disttui.runner.text import masking
 from disttui.runner.trackers import MetricPoint, Tracked, points, to_tensorboard
+from tests.command import ran
 from tests.frameworks import PYTHON
 from tests.unit.history_kit import command, environ, kept, lines, mirrored
 
@@ -49,22 +49,18 @@ def _installed(request: pytest.FixtureRequest) -> None:
 
 def _by(folder: Path, code: str, **env: str) -> Any:
     """What a few lines of Python print as JSON, in the environment of the trackers' packages."""
-    done = subprocess.run(
-        [PYTHON, "-c", code], capture_output=True, text=True, timeout=200, check=False, cwd=folder,
-        env={**os.environ, "HOME": str(folder), **env},
-    )  # fmt: skip
+    done = ran([PYTHON, "-c", code], cwd=folder, env={**os.environ, "HOME": str(folder), **env})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def _sent(folder: Path, env: Mapping[str, str], *words: str, code: int = 0) -> str:
     """Type `disttui runs metrics` where the trackers' packages are installed; returns both its streams."""
-    done = subprocess.run(
+    done = ran(
         [PYTHON, "-c", "from disttui.runner.cli import main; main()", "runs", "metrics", "two", *words],
-        capture_output=True, text=True,
-        timeout=200, check=False, cwd=folder, stdin=subprocess.DEVNULL,
+        cwd=folder,
         env={**os.environ, **environ(folder), "HOME": str(folder), "PYTHONPATH": str(ROOT), **env},
-    )  # fmt: skip
+    )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr

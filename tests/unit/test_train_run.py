@@ -20,6 +20,7 @@ import pytest
 
 from disttui.runner.hosts.ship import train_parcel
 from disttui.runner.train.main import main
+from tests.command import ran
 from tests.unit.waiting import wait_for
 
 pytest.importorskip("torch")
@@ -124,7 +125,7 @@ class Job:
 
 
 def run(command: Sequence[str], env: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return ran(command, env=env, cwd=folder, timeout=300)
 
 
 def close(curve: Sequence[Sequence[float | None]], other: Sequence[Sequence[float | None]], limit: float) -> bool:

@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,6 +30,7 @@ from disttui.runner.train.problem import Problem
 from disttui.runner.train.state import Box, HeldTensor
 from disttui.runner.train.weights import export
 from tests import frameworks
+from tests.command import ran
 from tests.unit.liar_kit import liar, lied, viewer
 from tests.unit.test_train_run import Job
 
@@ -109,7 +109,7 @@ def test_safetensors_reads_them_too(tmp_path: Path) -> None:
         str(tmp_path / "model.safetensors"),
         str(tmp_path / "expected.pt"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = ran(command)
     assert done.stdout == "True\n", done.stderr
 
 
@@ -124,11 +124,11 @@ def test_a_large_tensor_is_never_in_memory_whole(tmp_path: Path) -> None:
     ]
     checkpoint.finish(unfinished, layout, entries, {"step": 1, "samples": 1, "recipe": {}, "scaling": {}, "token": ""})
     Job(tmp_path).command()
-    done = subprocess.run(
-        [sys.executable, "train.zip", "export", ".", "--to", "model.safetensors"], cwd=tmp_path, capture_output=True,
-        text=True, timeout=120, check=False,
+    done = ran(
+        [sys.executable, "train.zip", "export", ".", "--to", "model.safetensors"],
+        cwd=tmp_path,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (40 << 20, 40 << 20)),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "model.safetensors: 1 tensors, 16,777,216 parameters of step-000001-a1\n"
     with (tmp_path / "model.safetensors").open("rb") as file:

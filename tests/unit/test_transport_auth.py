@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import paramiko
@@ -37,12 +38,9 @@ def add(agent: Path, key: Path, *options: str) -> None:
 
 def login(config: str, prompts: Answers | RefusePrompts | None = None, times: int = 1) -> None:
     """Connect to `alias` so many times and see that commands run."""
-    connector = SshConnector(config, prompts or RefusePrompts())
-    try:
+    with closing(SshConnector(config, prompts or RefusePrompts())) as connector:
         for _ in range(times):
             assert connector.connect(Address("alias")).run("echo in").read(10, 20) == b"in\n"
-    finally:
-        connector.close()
 
 
 @pytest.mark.parametrize(

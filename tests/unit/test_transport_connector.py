@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pexpect  # type: ignore[import-untyped]
@@ -14,6 +14,7 @@ from disttui.runner.address import Address
 from disttui.runner.errors import HostError
 from disttui.runner.transport import RefusePrompts
 from disttui.runner.transport.connector import HostConnector
+from tests.command import ran
 from tests.unit.sshd import Answers, Place, new_key, public, ssh_keygen
 
 ROOT = Path(__file__).parents[2]
@@ -21,15 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 def test_local_and_ssh(place: Place) -> None:
     server = place.sshd("one")
-    connector = HostConnector(place.write(server.block("host")), RefusePrompts())
-    try:
+    with closing(HostConnector(place.write(server.block("host")), RefusePrompts())) as connector:
         local, remote = connector.connect(Address("local")), connector.connect(Address("host"))
         assert (local.name, remote.name) == ("local", "host")
         command = "echo ${SSH_CONNECTION:-none}"
         assert local.run(f"unset SSH_CONNECTION; {command}").read(100, 20) == b"none\n"
         assert remote.run(command).read(100, 20).split()[3] == str(server.port).encode()
-    finally:
-        connector.close()
 
 
 def test_a_proxy_command_is_left_to_ssh(place: Place) -> None:
@@ -38,14 +36,11 @@ def test_a_proxy_command_is_left_to_ssh(place: Place) -> None:
     proxy = f"  ProxyCommand ssh -F {place.folder}/config -W %h:%p gate"
     blocks = gate.block("gate") + last.block("last", proxy)
     config = place.write(f"{blocks}Host lost\n  ProxyCommand sh -c 'echo no such tunnel >&2; false'\n")
-    connector = HostConnector(config, RefusePrompts())
-    try:
+    with closing(HostConnector(config, RefusePrompts())) as connector:
         assert connector.connect(Address("last")).run("echo through").read(100, 30) == b"through\n"
         assert gate.logins == 1
         with pytest.raises(HostError, match="ssh: no such tunnel"):
             connector.connect(Address("lost")).run("true")
-    finally:
-        connector.close()
 
 
 @pytest.mark.parametrize(
@@ -55,15 +50,12 @@ def test_algorithms_that_paramiko_lacks_are_left_to_ssh(place: Place, server_onl
     """Of the server, or of its jump host."""
     strict, plain = place.sshd("strict", server_only), place.sshd("plain")
     blocks = strict.block("strict") + plain.block("behind", "  ProxyJump strict")
-    connector = HostConnector(place.write(blocks), RefusePrompts())
-    try:
+    with closing(HostConnector(place.write(blocks), RefusePrompts())) as connector:
         for name in ("strict", "behind"):
             assert connector.connect(Address(name)).run("echo in").read(100, 30) == b"in\n"
         begun = strict.log.read_bytes().count(b"Connection from")
         connector.connect(Address("strict")).run("true")
         assert strict.log.read_bytes().count(b"Connection from") == begun + 1
-    finally:
-        connector.close()
 
 
 @pytest.mark.parametrize("form", [["-m", "PKCS8"], ["-m", "PKCS8", "-N", "sesame"]], ids=["plain", "encrypted"])
@@ -75,12 +67,9 @@ def test_keys_that_paramiko_cannot_read_are_left_to_ssh(place: Place, form: list
     server.authorized.write_bytes(public(key))
     prompts = Answers("sesame")
     config = place.write(server.block("alias", f"  IdentityFile {key}"))
-    connector = HostConnector(config, prompts)
-    try:
+    with closing(HostConnector(config, prompts)) as connector:
         assert connector.connect(Address("alias")).run("echo in").read(100, 30) == b"in\n"
         assert len(prompts.questions) == ("-N" in form) and "password of" not in "".join(prompts.questions)
-    finally:
-        connector.close()
 
 
 def test_local_alone_needs_no_paramiko() -> None:
@@ -144,15 +133,5 @@ def test_host_key_question(answer: str, said: str) -> None:
 
 def test_no_terminal_means_no() -> None:
     code = ASK + "print(asked.secret('h', 'q'), asked.accept_host_key('h', 't', 'f'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        env={**os.environ},
-    )
+    done = ran([sys.executable, "-c", code], cwd=ROOT, check=True, start_new_session=True)
     assert (done.stdout, done.stderr) == ("None False\n", "")

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from disttui.runner.transport.known_hosts import KeyStatus, KnownHosts, append, fingerprint, lookup_name, parse
+from tests.files import new_file
 from tests.unit.sshd import new_key, public, ssh_keygen
 
 
@@ -29,8 +30,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> list[Key]:
 
 
 def check(tmp_path: Path, text: str, name: str, key: Key) -> tuple[KeyStatus, int | None]:
-    file = tmp_path / "known_hosts"
-    file.write_text(text)
+    file = new_file(tmp_path / "known_hosts", text)
     finding = KnownHosts([str(file)]).check(name, key.kind, key.blob)
     return finding.verdict, finding.entry.line if finding.entry else None
 
@@ -62,8 +62,7 @@ def test_patterns(tmp_path: Path, keys: list[Key], hosts: str, name: str, matche
 
 
 def test_hashed_by_ssh_keygen(tmp_path: Path, keys: list[Key]) -> None:
-    file = tmp_path / "known_hosts"
-    file.write_text(f"node1 {keys[0].line}\n[node2]:2222 {keys[1].line}\n")
+    file = new_file(tmp_path / "known_hosts", f"node1 {keys[0].line}\n[node2]:2222 {keys[1].line}\n")
     ssh_keygen("-H", "-f", str(file))
     assert b"node1" not in file.read_bytes()
     known = KnownHosts([str(file)])

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,8 @@ from tests.unit.waiting import stands_in
 
 def ask(config: str, host: str | Address, command: str, prompts: Prompts | None = None, **options: bool) -> str:
     """Connect, run one command, return its output."""
-    connector = SshConnector(config, prompts or RefusePrompts(), **options)
-    try:
+    with closing(SshConnector(config, prompts or RefusePrompts(), **options)) as connector:
         return output(connector, host, command)
-    finally:
-        connector.close()
 
 
 def output(connector: SshConnector, host: str | Address, command: str) -> str:
@@ -218,8 +216,7 @@ def test_jump_chain_by_each_hops_own_configuration(place: Place) -> None:
 def test_hosts_share_their_jump_host(place: Place) -> None:
     gate, inner, last = chain(place)
     blocks = gate.block("gate") + inner.block("n0", "  ProxyJump gate") + last.block("n1", "  ProxyJump gate")
-    connector = SshConnector(place.write(blocks), RefusePrompts())
-    try:
+    with closing(SshConnector(place.write(blocks), RefusePrompts())) as connector:
         with ThreadPoolExecutor(8) as pool:
             said = list(pool.map(lambda i: output(connector, f"n{i % 2}", f"echo {i}"), range(8)))
         assert said == [f"{i}\n" for i in range(8)]
@@ -236,8 +233,6 @@ def test_hosts_share_their_jump_host(place: Place) -> None:
             except (HostError, ConnectionError):
                 assert time.monotonic() < deadline
         assert gate.logins == 2
-    finally:
-        connector.close()
 
 
 def test_jump_host_problems(place: Place) -> None:
@@ -268,26 +263,20 @@ def test_at_most_so_many_connects_at_once(place: Place, monkeypatch: pytest.Monk
     monkeypatch.setattr("disttui.runner.transport.base.PATIENCE", 60.0)
     server = place.sshd("one")
     config = place.write(server.block("alias"))
-    connector = SshConnector(config, RefusePrompts(), limit=2)
-    try:
-        with silent() as listener:
-            # Two hosts that never greet hold both slots.
-            stuck = Address("127.0.0.1", port=listener.getsockname()[1])
-            with ThreadPoolExecutor(3) as pool:
-                waiting = [pool.submit(connector.connect, stuck) for _ in range(2)]
-                held = [listener.accept()[0] for _ in range(2)]
-                third = pool.submit(output, connector, "alias", "echo in")
-                wait_for(
-                    lambda: any(stands_in(one, "turn") and stands_in(one, "wait") for one in threading.enumerate())
-                )
-                assert server.logins == 0
-                for connection in held:
-                    connection.close()
-                assert third.result(30) == "in\n"
-                for each in waiting:
-                    assert isinstance(each.exception(30), HostError)
-    finally:
-        connector.close()
+    with closing(SshConnector(config, RefusePrompts(), limit=2)) as connector, silent() as listener:
+        # Two hosts that never greet hold both slots.
+        stuck = Address("127.0.0.1", port=listener.getsockname()[1])
+        with ThreadPoolExecutor(3) as pool:
+            waiting = [pool.submit(connector.connect, stuck) for _ in range(2)]
+            held = [listener.accept()[0] for _ in range(2)]
+            third = pool.submit(output, connector, "alias", "echo in")
+            wait_for(lambda: any(stands_in(one, "turn") and stands_in(one, "wait") for one in threading.enumerate()))
+            assert server.logins == 0
+            for connection in held:
+                connection.close()
+            assert third.result(30) == "in\n"
+            for each in waiting:
+                assert isinstance(each.exception(30), HostError)
 
 
 def test_connects_that_wait_keep_no_other_host_out_for_long(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,19 +308,15 @@ def test_host_that_hangs_at_login_does_not_block_others(place: Place, monkeypatc
 
     monkeypatch.setattr(Login, "run", hangs)
     config = place.write("".join(place.sshd(name).block(name) for name in ("stuck", "well")))
-    connector = SshConnector(config, RefusePrompts(), limit=1)
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            stuck = pool.submit(output, connector, "stuck", "echo in")
-            try:
-                assert begun.wait(60)
-                assert pool.submit(output, connector, "well", "echo in").result(60) == "in\n"
-                assert not stuck.done()
-            finally:
-                let_go.set()
-            assert stuck.result(60) == "in\n"
-    finally:
-        connector.close()
+    with closing(SshConnector(config, RefusePrompts(), limit=1)) as connector, ThreadPoolExecutor(2) as pool:
+        stuck = pool.submit(output, connector, "stuck", "echo in")
+        try:
+            assert begun.wait(60)
+            assert pool.submit(output, connector, "well", "echo in").result(60) == "in\n"
+            assert not stuck.done()
+        finally:
+            let_go.set()
+        assert stuck.result(60) == "in\n"
 
 
 def test_logins_waiting_for_a_person_hold_back_new_ones(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,11 +328,8 @@ def test_logins_waiting_for_a_person_hold_back_new_ones(place: Place, monkeypatc
             counted.extend(turn.asks for turn in connector._gate._inside)
             return True
 
-    connector = SshConnector(place.write(place.sshd("one").block("one"), trusted=""), Slow())
-    try:
+    with closing(SshConnector(place.write(place.sshd("one").block("one"), trusted=""), Slow())) as connector:
         assert output(connector, "one", "echo in") == "in\n" and counted == [True]
-    finally:
-        connector.close()
     monkeypatch.setattr("disttui.runner.transport.base.PATIENCE", 0.1)
     gate, came = Gate(1), threading.Event()
 

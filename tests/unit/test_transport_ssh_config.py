@@ -14,6 +14,7 @@ from disttui.runner.hosts.discovery import ssh_hosts
 from disttui.runner.profile.fields import user_part
 from disttui.runner.profile.sections import parse_host
 from disttui.runner.transport.ssh_config import NamedHosts, hop_address, resolve, split, ssh_home
+from tests.files import new_file, new_folder
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
 
@@ -60,8 +61,7 @@ Host included
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more" / "b.conf").write_text(INCLUDED.format(name="second"))
+    new_file(tmp_path / "more" / "b.conf", INCLUDED.format(name="second"))
     (tmp_path / "more" / "a.conf").write_text(INCLUDED.format(name="first"))
     (tmp_path / "config").write_text(CONFIG.format(folder=tmp_path))
     return str(tmp_path / "config")
@@ -118,8 +118,7 @@ def test_without_the_ssh_program_one_error_says_so(
 
 
 def test_paths_of_known_hosts_with_spaces(tmp_path: Path) -> None:
-    folder = tmp_path / "my hosts"
-    folder.mkdir()
+    folder = new_folder(tmp_path / "my hosts")
     for name in ("known hosts", "second"):
         (folder / name).touch()
     file = tmp_path / "config"
@@ -130,15 +129,13 @@ def test_paths_of_known_hosts_with_spaces(tmp_path: Path) -> None:
 
 
 def test_a_negated_name_hides_only_what_it_matches(tmp_path: Path) -> None:
-    file = tmp_path / "config"
-    file.write_text("Host gpu1 gpu2 cpu1 !cpu* !gpu[2] w*\n  HostName 10.0.0.1\n")
+    file = new_file(tmp_path / "config", "Host gpu1 gpu2 cpu1 !cpu* !gpu[2] w*\n  HostName 10.0.0.1\n")
     assert NamedHosts(str(file)).hosts == {"gpu1": "10.0.0.1", "gpu2": "10.0.0.1"}
 
 
 def test_include_inside_a_block_ends_with_it(tmp_path: Path) -> None:
     (tmp_path / "inner").write_text("Host other\n  Port 1\n")
-    file = tmp_path / "config"
-    file.write_text(f"Host a\n  Include {tmp_path}/inner\n  Port 2\nHost *\n  Port 3\n")
+    file = new_file(tmp_path / "config", f"Host a\n  Include {tmp_path}/inner\n  Port 2\nHost *\n  Port 3\n")
     assert resolve(Address("a"), str(file)).port == 2
     assert resolve(Address("b"), str(file)).port == 3
 
@@ -156,8 +153,7 @@ def test_hostile_names_are_refused(config: str, host: str) -> None:
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing: the ssh configuration cannot be read"):
         resolve(Address("a"), str(tmp_path / "missing"))
-    bad = tmp_path / "bad"
-    bad.write_text('Host a\nUser "open\n')
+    bad = new_file(tmp_path / "bad", 'Host a\nUser "open\n')
     with pytest.raises(InputError, match=r"bad:? ?(line )?2"):
         resolve(Address("a"), str(bad))
     bad.write_text(f"Include {bad}\n")
@@ -221,16 +217,14 @@ def test_quotes_that_nothing_closes_are_refused() -> None:
 
 
 def test_a_user_of_a_windows_domain_keeps_the_backslash(tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text("Host n1\n  User CORP\\alice\nHost gpu#1\n  HostName 10.0.0.1\n")
+    config = new_file(tmp_path / "config", "Host n1\n  User CORP\\alice\nHost gpu#1\n  HostName 10.0.0.1\n")
     assert resolve(Address("n1"), str(config)).user == "CORP\\alice"
     assert resolve(Address("gpu"), str(config)).hostname == "gpu"
     assert user_part("CORP\\alice") == "CORP\\alice"
 
 
 def test_a_machine_of_a_windows_domain_keeps_its_dollar(tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text("Host n1\n  User CORP\\n1$\n")
+    config = new_file(tmp_path / "config", "Host n1\n  User CORP\\n1$\n")
     assert resolve(Address("n1"), str(config)).user == "CORP\\n1$"
     with pytest.raises(InputError, match=r"'a b' is not a valid user name: .* contains spaces"):
         resolve(Address("n1", user="a b"), str(config))
@@ -238,8 +232,7 @@ def test_a_machine_of_a_windows_domain_keeps_its_dollar(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alias", ["lab/gpu-c", "gpu#1", "a!b", "a*b", "what?"])
 def test_an_alias_may_hold_what_ssh_takes(tmp_path: Path, alias: str) -> None:
-    config = tmp_path / "config"
-    config.write_text(f"Host {alias}\n  HostName 10.0.0.7\n")
+    config = new_file(tmp_path / "config", f"Host {alias}\n  HostName 10.0.0.7\n")
     assert parse_host(f"me@{alias}:22").endpoint == Address(alias, "me", 22)
     assert resolve(Address(alias), str(config)).hostname == "10.0.0.7"
     assert [one.host for one in ssh_hosts(str(config)).candidates] == ([] if set(alias) & set("*?") else [alias])

@@ -17,6 +17,7 @@ from disttui.runner.transport import RefusePrompts
 from disttui.runner.transport.base import NeedsSshError
 from disttui.runner.transport.connector import HostConnector
 from disttui.runner.transport.ssh import SshConnector
+from tests.files import new_file
 from tests.unit.sshd import USER, Place, Sshd, new_key, public, ssh_keygen, wait_for
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
@@ -80,14 +81,12 @@ def with_setting(*lines: str) -> Callable[[World, Sshd], list[str]]:
 
 
 def revoked_list(world: World, server: Sshd) -> list[str]:
-    file = world.folder / "revoked list"
-    file.write_bytes(b"# lost\n" + public(server.key))
+    file = new_file(world.folder / "revoked list", b"# lost\n" + public(server.key))
     return [f'RevokedHostKeys "{file}"']
 
 
 def revoked_authority(world: World, server: Sshd) -> list[str]:
-    file = world.folder / "revoked_authority"
-    file.write_bytes(public(world.authority))
+    file = new_file(world.folder / "revoked_authority", public(world.authority))
     return [f"RevokedHostKeys {file}"]
 
 
@@ -104,8 +103,7 @@ def others_revocation_list(world: World, server: Sshd) -> list[str]:
 
 
 def known_hosts_command(world: World, server: Sshd) -> list[str]:
-    file = world.folder / "printed"
-    file.write_text(server.known())
+    file = new_file(world.folder / "printed", server.known())
     return [f"KnownHostsCommand /bin/cat {file}"]
 
 
@@ -299,8 +297,7 @@ def test_names_are_hashed_where_the_user_wants_that(world: World) -> None:
 
 def test_a_known_hosts_file_with_a_space_in_its_name(world: World) -> None:
     server = world.servers["plain"]
-    file = world.folder / "my known hosts"
-    file.write_text(server.known())
+    file = new_file(world.folder / "my known hosts", server.known())
     config = world.place.write(server.block("alias", f'  UserKnownHostsFile /missing/one "{file}"'), trusted="")
     assert by_ssh(config)
     assert by_disttui(config) == ""

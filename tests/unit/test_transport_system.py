@@ -22,6 +22,7 @@ from disttui.runner.runs.registry import KnownHost
 from disttui.runner.transport import RefusePrompts, Stream
 from disttui.runner.transport.connector import HostConnector
 from disttui.runner.transport.system_ssh import SystemSshConnector, SystemSshStream
+from tests.files import new_file
 from tests.unit.sshd import Answers, Place, Sshd, children, new_key, public, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -281,9 +282,7 @@ def test_transport_of_profile_and_config(tmp_path: Path) -> None:
     hosts = parse(text, "t").hosts
     assert [host.endpoint.transport for host in hosts] == ["ssh", "builtin"]
     assert KnownHost.of(hosts[0], "a").as_host().endpoint.transport == "ssh"
-    config = tmp_path / "disttui" / "config.yaml"
-    config.parent.mkdir()
-    config.write_text("transport: ssh\n")
+    config = new_file(tmp_path / "disttui" / "config.yaml", "transport: ssh\n")
     with Viewer({"XDG_CONFIG_HOME": str(tmp_path)}) as viewer:
         connector = viewer.connector()
         assert isinstance(connector, HostConnector)

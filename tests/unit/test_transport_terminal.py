@@ -6,7 +6,6 @@ import os
 import pty
 import select
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from paramiko.ssh_exception import SSHException
 
 from disttui.runner.transport.terminal import connect_terminal
+from tests.command import ran
 
 
 class _Ended:
@@ -87,10 +87,7 @@ def test_what_is_typed_ahead_arrives(terminal: tuple[int, int], monkeypatch: pyt
 def test_a_terminal_that_controls_nothing_is_lent_as_well() -> None:
     far, near = pty.openpty()
     line = "from disttui.runner.transport.terminal import lend_terminal; print(lend_terminal(['sh', '-c', 'exit 4']))"
-    done = subprocess.run(
-        [sys.executable, "-c", line], stdin=near, capture_output=True, text=True, start_new_session=True, timeout=60,
-        check=False,
-    )  # fmt: skip
+    done = ran([sys.executable, "-c", line], stdin=near, start_new_session=True)
     os.close(near)
     os.close(far)
     assert (done.stdout, done.stderr) == ("4\n", "")

@@ -29,6 +29,8 @@ from disttui.runner.profile.schema import Profile
 from disttui.runner.text import masking
 from disttui.tui.dialogs.prompts import TrustScreen
 from disttui.tui.run.again import consequence
+from tests.command import ran
+from tests.files import new_file, new_folder
 from tests.unit.history_kit import kept
 from tests.unit.test_effects import asked, command
 
@@ -46,8 +48,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with a team library in it."""
     for name in ("work", "team", "config"):
         (tmp_path / name).mkdir()
-    (tmp_path / "disttui").mkdir()
-    (tmp_path / "disttui" / "config.yaml").write_text(f"libraries: [own, {{name: team, folder: {tmp_path}/team}}]\n")
+    new_file(tmp_path / "disttui" / "config.yaml", f"libraries: [own, {{name: team, folder: {tmp_path}/team}}]\n")
     for kind in ("CONFIG", "DATA", "STATE", "CACHE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path))
     share(tmp_path, TEAM)
@@ -212,8 +213,7 @@ def test_signing_program_comes_from_the_users_git_settings(tmp_path: Path, place
     (home / ".gitconfig").write_text(
         f'[user]\nname = Alice\nemail = a@x\n[includeIf "gitdir:{clone}/"]\npath = {home}/included\n'
     )
-    program.write_text(f"#!/bin/sh\ncat > {tmp_path}/given\necho '[GNUPG:] SIG_CREATED ' >&2\necho signature\n")
-    program.chmod(0o755)
+    new_file(program, f"#!/bin/sh\ncat > {tmp_path}/given\necho '[GNUPG:] SIG_CREATED ' >&2\necho signature\n", 0o755)
     (home / place).write_text(f"[gpg]\nprogram = {program}\n[core]\nsshCommand = my-ssh\n[commit]\ngpgSign = true\n")
     environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
     subprocess.run(["git", "init", "-q", clone], env=environ, check=True)
@@ -229,15 +229,12 @@ def test_signing_program_comes_from_the_users_git_settings(tmp_path: Path, place
 @pytest.mark.parametrize("others", ["..", ".", ".git", ".git/config"])
 def test_git_runs_nothing_that_others_have_configured(home: Path, others: str, monkeypatch: pytest.MonkeyPatch) -> None:
     team, mark = home / "team", home / "ran"
-    program = home / "program"
-    program.write_text(f"#!/bin/sh\ntouch {mark}\nexit 1\n")
-    program.chmod(0o755)
+    program = new_file(home / "program", f"#!/bin/sh\ntouch {mark}\nexit 1\n", 0o755)
     team.chmod(0o755)
 
     def git(*words: str, given: str = "") -> str:
         who = ("-c", "user.name=m", "-c", "user.email=m@x")
-        return subprocess.run(["git", "-C", team, *who, *words], input=given, text=True, check=True,
-                              capture_output=True).stdout.strip()  # fmt: skip
+        return ran(["git", "-C", team, *who, *words], input=given, check=True).stdout.strip()
 
     git("init", "-q", "--shared=0644")
     git("add", ".")
@@ -260,8 +257,7 @@ def test_git_runs_nothing_that_others_have_configured(home: Path, others: str, m
 
 
 def test_a_team_library_inside_ones_own_is_the_teams(home: Path) -> None:
-    inner = home / "disttui" / "profiles" / "lab"
-    inner.mkdir(parents=True)
+    inner = new_folder(home / "disttui" / "profiles" / "lab")
     (home / "team" / "train.yaml").rename(inner / "train.yaml")
     (home / "disttui" / "config.yaml").write_text(f"libraries: [own, {{name: lab, folder: {inner}}}]\n")
     answers = Answers(None)
@@ -292,8 +288,7 @@ def test_what_everybody_can_write_is_shown_as_well(home: Path) -> None:
 
 
 def test_ones_own_profile_is_not_asked_about(home: Path) -> None:
-    own = home / "mine.yaml"
-    own.write_text((home / "team" / "train.yaml").read_text())
+    own = new_file(home / "mine.yaml", (home / "team" / "train.yaml").read_text())
     answers = Answers(None)
     load_profile(str(own), questions=answers)
     assert not answers.asked

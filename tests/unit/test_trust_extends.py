@@ -15,6 +15,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import InputError
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.schema import Profile
+from tests.files import new_file
 from tests.unit.test_trust import Answers, home
 
 __all__ = ["home"]
@@ -22,8 +23,7 @@ __all__ = ["home"]
 
 @pytest.mark.usefixtures("home")
 def test_what_a_profile_extends_is_the_teams(tmp_path: Path) -> None:
-    own = tmp_path / "mine.yaml"
-    own.write_text("disttui: 1\nextends: team/train\njob: {env: {MODE: slow}}\n")
+    own = new_file(tmp_path / "mine.yaml", "disttui: 1\nextends: team/train\njob: {env: {MODE: slow}}\n")
     answers = Answers(None)
     with pytest.raises(DistrustError):
         load_profile(str(own), questions=answers)
@@ -39,11 +39,8 @@ def test_what_a_profile_extends_is_the_teams(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("home")
 def test_a_base_is_judged_as_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = tmp_path / "base.yaml"
-    base.write_text("disttui: 1\nhosts: [local]\njob: {command: [evil]}\n")
-    base.chmod(0o666)
-    own = tmp_path / "mine.yaml"
-    own.write_text("disttui: 1\nextends: base\n")
+    base = new_file(tmp_path / "base.yaml", "disttui: 1\nhosts: [local]\njob: {command: [evil]}\n", 0o666)
+    own = new_file(tmp_path / "mine.yaml", "disttui: 1\nextends: base\n")
 
     def then_gone(text: str, path: Path, overrides: tuple[str, ...], **how: Any) -> Profile:
         found = parse(text, path, overrides, **how)
@@ -94,8 +91,7 @@ def test_all_runs_of_a_sweep_are_what_the_yes_was_for(
 @pytest.mark.usefixtures("home")
 def test_consent_beside_an_override_covers_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = tmp_path / "team" / "train.yaml"
-    own = tmp_path / "mine.yaml"
-    own.write_text("disttui: 1\nextends: team/train\n")
+    own = new_file(tmp_path / "mine.yaml", "disttui: 1\nextends: team/train\n")
     good = base.read_text()
     base.write_text(good.replace('["true"]', "[evil]"))
 
@@ -118,9 +114,7 @@ def test_file_of_another_user_cannot_extend_own_profiles(tmp_path: Path) -> None
     private = tmp_path / "disttui" / "profiles" / "private.yaml"
     private.parent.mkdir()
     private.write_text("disttui: 1\nhosts: [local]\nenv: {A: of-mine}\njob: {command: [x]}\n")
-    theirs = tmp_path / "mallory" / "p.yaml"
-    theirs.parent.mkdir()
-    theirs.write_text("disttui: 1\nextends: own/private\nhosts=: [evil]\n")
+    theirs = new_file(tmp_path / "mallory" / "p.yaml", "disttui: 1\nextends: own/private\nhosts=: [evil]\n")
     assert load_profile(str(theirs)).env == {"A": "of-mine"}
     theirs.chmod(0o666)
     for _ in range(2):

@@ -49,8 +49,7 @@ def _profile(text: str) -> Profile:
 
 
 def test_rollback_resumes_before_the_nan_once(cluster: Make) -> None:
-    run = cluster(_TRAIN, [1, 2], launch={"restarts": 2}, watch=_watching("rollback"))
-    run.start()
+    run = cluster(_TRAIN, [1, 2], launch={"restarts": 2}, watch=_watching("rollback")).start()
     assert [end["state"] for end in (run.exit(0, _PATIENT), run.exit(1, _PATIENT))] == ["finished", "finished"]
     [failed] = run.events(0, "failed")
     assert failed["cause"]["kind"] == "watch"
@@ -77,8 +76,7 @@ def test_a_bad_checkpoint_is_set_aside(cluster: Make) -> None:
 def test_a_checkpoint_that_holds_the_bad_update_is_set_aside(cluster: Make) -> None:
     """The loss of a step is that before its update: the last good step's checkpoint may be the first bad one."""
     bad = _TRAIN.replace("attempt == 1 and n >= 42", "n > 40 and begin != 31")
-    run = cluster(bad, [1], launch={"restarts": 1}, watch=_watching("rollback"))
-    run.start()
+    run = cluster(bad, [1], launch={"restarts": 1}, watch=_watching("rollback")).start()
     assert run.exit(0, _PATIENT)["state"] == "finished"
     lines = (run.path(0, "attempt-2") / "rank-0.metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["step"] == 31
@@ -292,9 +290,7 @@ while not os.path.exists("saved-1"):
 def test_only_ranks_that_handle_sigusr1_get_it_for_a_snapshot(cluster: Make) -> None:
     """The signal would end rank 0, which does not."""
     rule = {"rule": "log", "pattern": "^CUDA error", "do": "snapshot"}
-    run = cluster(_CAREFUL, [2, 1], watch=[rule])
-    run.start()
-    run.wait_ranks()
+    run = cluster(_CAREFUL, [2, 1], watch=[rule]).start().wait_ranks()
     wait_for(run.job.with_name("job.py.handled").exists, "the handler")
     run.job.with_name("job.py.go").touch()
     assert [end["state"] for end in (run.exit(0, _PATIENT), run.exit(1, _PATIENT))] == ["finished", "finished"]
@@ -328,8 +324,7 @@ def test_half_a_surrogate_pair_does_not_hold_notifications_up() -> None:
 
 
 def test_stop_by_a_rule_names_it_and_many_ranks_make_one_alarm(cluster: Make) -> None:
-    run = cluster(_TRAIN.replace("range(begin, 60)", "range(begin, 600)"), [2, 2], watch=_watching("stop"))
-    run.start()
+    run = cluster(_TRAIN.replace("range(begin, 60)", "range(begin, 600)"), [2, 2], watch=_watching("stop")).start()
     assert run.exit(0, _PATIENT)["state"] == run.exit(1, _PATIENT)["state"] == "stopped"
     [alarm] = run.events(0, "alarm")
     assert alarm["kind"] == "watch" and alarm["text"].endswith("loss is nan since step 42 (nonfinite)")
@@ -338,16 +333,14 @@ def test_stop_by_a_rule_names_it_and_many_ranks_make_one_alarm(cluster: Make) ->
 
 
 def test_run_without_restarts_fails_with_the_rule_as_cause(cluster: Make) -> None:
-    run = cluster(_TRAIN.replace("range(begin, 60)", "range(begin, 600)"), [1, 1], watch=_watching("restart"))
-    run.start()
+    run = cluster(_TRAIN.replace("range(begin, 60)", "range(begin, 600)"), [1, 1], watch=_watching("restart")).start()
     end = run.exit(0, _PATIENT)
     assert (end["state"], end["cause"]["kind"], end["attempt"]) == ("failed", "watch", 1)
 
 
 def test_a_rule_that_the_spec_lacks_does_nothing(cluster: Make) -> None:
     """A host of the run may report anything."""
-    run = cluster("step(1)\ntime.sleep(3)", [1], watch=[])
-    run.start()
+    run = cluster("step(1)\ntime.sleep(3)", [1], watch=[]).start()
     assert run.exit(0, _PATIENT)["state"] == "finished" and run.events(0, "alarm") == []
 
 

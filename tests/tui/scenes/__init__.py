@@ -17,7 +17,7 @@ from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
-from tests.tui.snap import until
+from tests.tui.snap import press, until
 from tests.tui.wizard_kit import called, walk
 
 KEY = ("ssh-ed25519", "SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo")
@@ -51,8 +51,7 @@ def in_top(*states: Callable[[float], tuple[HostNow, ...]], keys: Sequence[str] 
             screen.post_message(TopChanged(states[0 if second < 80 else -1](at), at))
             await pilot.pause()
         for key in keys:
-            await pilot.press(key)
-            await pilot.pause()
+            await press(pilot, key)
 
     return play
 

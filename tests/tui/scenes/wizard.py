@@ -18,7 +18,7 @@ from disttui.tui.dialogs.question import Question
 from disttui.tui.wizard import WizardScreen
 from tests.tui.scenes import KEY, Scene, in_wizard, question_asked
 from tests.tui.shelf_kit import add_profile, busy_machine, shows
-from tests.tui.snap import until
+from tests.tui.snap import press, until
 
 
 def profile_of(text: str, mode: int = 0o644) -> Callable[[Path], object]:
@@ -62,8 +62,7 @@ async def conflict(pilot: Pilot[None]) -> None:
     done = Synced(received=("resnet.yaml", "llama-7b.yaml"), sent=1, kept=(kept,))
     library = Library("lab", "team", Path("lab"), url="git@hub:lab/profiles.git")
     with patch("disttui.runner.api.libraries.sync_libraries", lambda *_: iter([(library, done)])):
-        await pilot.press("S")
-        await until(pilot, lambda: shows(cast(DisttuiApp, pilot.app), "llama-7b.ada"))
+        await press(pilot, "S", then=lambda: shows(cast(DisttuiApp, pilot.app), "llama-7b.ada"))
 
 
 async def edited(pilot: Pilot[None]) -> None:
@@ -73,8 +72,7 @@ async def edited(pilot: Pilot[None]) -> None:
         Path(command[-1]).write_text("disttui: 1\nhosts: [ada, grace]\nnum_procesess: 4\njob: {builtin: bytegpt}\n")
 
     with patch.object(DisttuiApp, "suspend", nullcontext), patch("disttui.tui.terminal.subprocess.run", edit):
-        await pilot.press("2", "j", "e")
-        await until(pilot, lambda: isinstance(pilot.app.screen, ProfileErrorScreen))
+        await press(pilot, "2", "j", "e", then=lambda: isinstance(pilot.app.screen, ProfileErrorScreen))
         await pilot.pause(0.3)
 
 
