@@ -31,7 +31,8 @@ def held_back() -> Iterator[None]:
 class Signals(RunControl):
     """SIGINT and SIGTERM stop the run, a second one kills it, a third one detaches; SIGHUP detaches.
 
-    Before `hold_back` there is no run yet: the first signal raises KeyboardInterrupt.
+    The second SIGTERM is ignored, since `timeout` sends two. Before `hold_back` there is no run yet: the first
+    signal raises KeyboardInterrupt.
 
     Args:
         only_leave: SIGINT and SIGTERM detach as well.
@@ -40,6 +41,7 @@ class Signals(RunControl):
     def __init__(self, *, only_leave: bool = False) -> None:
         self._only_leave = only_leave
         self._held_back = False
+        self._terms = 0
 
     def hold_back(self) -> None:
         """From now on signals are only noted."""
@@ -60,6 +62,9 @@ class Signals(RunControl):
                 signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._terms += number == signal.SIGTERM
+        if number == signal.SIGTERM and self._terms == 2:
+            return
         self.stops += not self._only_leave
         self.leave = self.leave or self._only_leave or self.stops > 2
         self._interrupt()

@@ -59,7 +59,8 @@ def _import_rest() -> None:
 def _end_in_order() -> None:
     """Treat SIGTERM and a closed terminal as Ctrl-C: release leases, remove copies.
 
-    A second signal ends the process immediately. Ignored signals, as by nohup, stay ignored.
+    The second of a kind is ignored, since `timeout` and closing terminals send two; a third ends the process
+    immediately. Ignored signals, as by nohup, stay ignored.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:
@@ -67,7 +68,7 @@ def _end_in_order() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)
+    signal.signal(number, lambda *_: signal.signal(number, signal.SIG_DFL))
     raise KeyboardInterrupt
 
 

@@ -274,6 +274,26 @@ def test_sigterm_or_sighup_releases_a_partial_lease(number: int, tmp_path: Path,
     assert not [*leases_of_the_tests.iterdir()]
 
 
+def test_a_repeated_sigterm_does_not_cut_the_cleanup_short() -> None:
+    """`timeout` sends it to the process and to its group."""
+    code = (
+        "import signal\nfrom disttui.runner.cli import startup\nstartup.begin()\n"
+        "try: signal.raise_signal(signal.SIGTERM)\n"
+        "except KeyboardInterrupt: signal.raise_signal(signal.SIGTERM); print('cleaned', flush=True)\n"
+        "signal.raise_signal(signal.SIGTERM); print('still running', flush=True)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("cleaned\n", "", -signal.SIGTERM)
+    control = Signals()
+    control.hold_back()
+    seen = []
+    with control.caught():
+        for _ in range(3):
+            signal.raise_signal(signal.SIGTERM)
+            seen.append(control.stops)
+    assert seen == [1, 1, 2]
+
+
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
 def test_a_hang_up_that_nohup_ignores_ends_no_following(handler: signal.Handlers) -> None:
     before = signal.signal(signal.SIGHUP, handler)
