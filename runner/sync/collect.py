@@ -41,8 +41,10 @@ _NAMED = 10
 MOST = 100 * 10**6
 """Bytes above which a file is left out; the default of `job.sync.max`."""
 _SECRET_NAMES = re.compile(
-    r".*\.env(\..+)?|\.envrc|\.?netrc|\.pgpass|\.htpasswd|\.pypirc|(\.git-)?credentials|credentials\.json"
+    r".*\.env(\..+)?|\.envrc|[._]?netrc|\.pgpass|\.htpasswd|\.pypirc|(\.git-)?credentials|.*credentials\.json|kaggle\.json"
     r"|client_secret.*\.json|secrets\.(json|toml|ya?ml)|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|jks|keystore|ppk|kdbx)"
+    r"|\.s3cfg|\.boto|rclone\.conf|\.vault-token",
+    re.IGNORECASE,
 )
 _NO_SECRETS = re.compile(r".+\.(example|sample|template|dist)")
 _PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----(\s|\\[nr])")

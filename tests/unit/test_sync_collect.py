@@ -187,7 +187,8 @@ def test_an_empty_folder_is_named(folder: Folder) -> None:
     "name",
     [
         "prod.env", ".envrc", ".pypirc", ".git-credentials", ".aws/credentials", "credentials.json", "secrets.toml",
-        "client_secret_1.json", "_netrc.p12", ".netrc",
+        "client_secret_1.json", "_netrc.p12", ".netrc", "_netrc", "application_default_credentials.json",
+        ".kaggle/kaggle.json", ".s3cfg", "rclone.conf", "ID_RSA", "Server.PFX",
     ],
 )  # fmt: skip
 def test_names_of_secrets(folder: Folder, name: str) -> None:
