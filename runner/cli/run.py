@@ -41,6 +41,7 @@ _OF_LAUNCHERS = {
     "master-addr main-process-ip rdzv-endpoint": "disttui finds it, or set it: --set launch.master=ADDRESS",
     "master-port main-process-port": "disttui finds a free one, or set some: --set launch.ports=29500-29599",
     "max-restarts": "Set it: --set launch.restarts=3",
+    "m module": "Name the module in a profile, as job: {module: pkg.train, sync: .}",
 }
 """What to use in place of options of torchrun, accelerate, mpirun and deepspeed."""
 

@@ -171,9 +171,9 @@ def span(text: str) -> float | None:
 
 
 def size(text: str) -> int | None:
-    """Convert `500MB` or `1.5GiB` to bytes; None for anything else."""
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([KMGT])(i?)B", text)
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "KMGT".index(found[2]))) if found else None
+    """Convert `500MB`, `500M` or `1.5GiB` to bytes; None for anything else."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([kmgt])(i?)b?", text.lower())
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "kmgt".index(found[2]))) if found else None
 
 
 def log_size(value: Any) -> Any:

@@ -36,8 +36,10 @@ _SURROGATE = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 NULLS = ("", "~", "null", "Null", "NULL")
 _MANY = 5
 """Unprintable characters from which on a file counts as binary."""
+_QUOTE = "quote a value that begins with * or &"
 _CURES = {
     "cannot start any token": "quote the value",
+    "expected alphabetic or numeric character": _QUOTE,
     "mapping values are not allowed": "expected one key on a line, and quotes around text with a colon and a space",
     "expected <block end>": "indent items of one block equally",
     "could not find expected ':'": "expected key: value",
@@ -234,7 +236,7 @@ class _Composer:
 
     def _alias(self, name: str, place: SourceLocation, depth: int) -> Node:
         if name not in self._anchors:
-            raise self._end(place, f"the alias {quoted('*' + name)} names no anchor above it")
+            raise self._end(place, f"the alias {quoted('*' + name)} names no anchor above it", _QUOTE)
         node = self._anchors[name]
         if node is None:
             raise self._end(place, f"the alias {quoted('*' + name)} contains itself")

@@ -134,7 +134,7 @@ class Sync(_FromWord):
     """What to leave out, as in .gitignore without `!`, such as [data/, "*.bin"]; .disttuiignore files, also
     in subfolders, can add more, and restore defaults by `!`."""
     include: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
-    """What to send although ignored by git, large, apparently secret, or left out by default."""
+    """What to send although excluded, ignored by git, large, apparently secret, or left out by default."""
     max: f.FileSize = 100 * 10**6
     """Larger files are left out."""
 

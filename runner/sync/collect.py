@@ -41,8 +41,10 @@ _NAMED = 10
 MOST = 100 * 10**6
 """Bytes above which a file is left out; the default of `job.sync.max`."""
 _SECRET_NAMES = re.compile(
-    r".*\.env(\..+)?|\.envrc|\.?netrc|\.pgpass|\.htpasswd|\.pypirc|(\.git-)?credentials|credentials\.json"
+    r".*\.env(\..+)?|\.envrc|[._]?netrc|\.pgpass|\.htpasswd|\.pypirc|(\.git-)?credentials|.*credentials\.json|kaggle\.json"
     r"|client_secret.*\.json|secrets\.(json|toml|ya?ml)|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|jks|keystore|ppk|kdbx)"
+    r"|\.s3cfg|\.boto|rclone\.conf|\.vault-token",
+    re.IGNORECASE,
 )
 _NO_SECRETS = re.compile(r".+\.(example|sample|template|dist)")
 _PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----(\s|\\[nr])")
@@ -255,7 +257,10 @@ class _Collector:
             raise InputError(what, "Name a folder in which it is checked out.", place=str(folder))
         listed = self._listed_by_git() if not self._wanted.whole and _repository(folder) else None
         self._recognize()
-        return listed or self._walked()
+        if not listed:
+            return self._walked()
+        self._note_unlisted(listed)
+        return listed
 
     def _few(self, listed: list[bytes]) -> list[bytes]:
         """Return the files unchanged. Raises InputError if there are too many, before spending minutes on reading."""
@@ -312,6 +317,27 @@ class _Collector:
             ignored.update(inside + name for name in leaving.result().split(b"\0") if name)
         # If git ignores the folder itself, the caller treats it as one without git.
         return found | set(self._included_of(ignored)) if found else found
+
+    def _note_unlisted(self, found: Iterable[bytes]) -> None:
+        """Record what git does not list at all, beside the files that it lists: empty folders and special files."""
+        folders = {b""}
+        for path in found:
+            while (path := path.rpartition(b"/")[0]) not in folders:
+                folders.add(path)
+        for inside in folders:
+            with suppress(OSError), os.scandir(os.path.join(self._folder, inside)) as entries:
+                for entry in entries:
+                    path, is_folder = os.path.join(inside, entry.name), entry.is_dir()
+                    if entry.is_symlink() or entry.is_file() or path in folders:
+                        continue
+                    shown = printable(os.fsdecode(path)) + "/" * is_folder
+                    excluded = self._exclude.matching_any_part(os.fsdecode(path) + "/x" * is_folder) is not None
+                    if excluded or shown in self._omitted:
+                        continue
+                    if not is_folder:
+                        self._omit(path, f"not a file ({_kind(entry.stat().st_mode)})")
+                    elif not os.listdir(entry):
+                        self._omit(path + b"/", "an empty folder")
 
     def _note_not_entered(self, folder: Path, warnings: bytes) -> None:
         """Record the folders that git could not read; their paths in `warnings` are relative to the repository."""

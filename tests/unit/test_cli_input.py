@@ -64,6 +64,7 @@ WRONG = [
         "run train.py --hosts a --nproc_per_node=2",
         "--nproc_per_node is not an option of disttui run\n  → Set the number per host: --set num_processes=2. If it",
     ),
+    ("run -m pkg.train --hosts a", "-m is not an option of disttui run\n  → Name the module in a profile, as job: {"),
     ("run mine.yaml --max-restarts 3", "--max-restarts is not an option of disttui run\n  → Set it: --set launch.res"),
     (
         "run --hosts a torchrun train.py",

@@ -228,7 +228,9 @@ YAML = [
     (profile() + "env\n", "4:1: not valid YAML: while scanning a simple key, could not find expected ':', "
                           "expected key: value"),
     (bytes(range(32)).decode(), "1:1: a NUL byte, and more of the same: not a text file, expected a YAML file"),
-    (profile() + "env: *x\n", "4:6: the alias '*x' names no anchor above it"),
+    (profile() + "env: *x\n", "4:6: the alias '*x' names no anchor above it, quote a value that begins with * or &"),
+    (profile(description="*.bin"), "4:15: not valid YAML: while scanning an alias, expected alphabetic or numeric "
+     "character, but found '.', quote a value that begins with * or &"),
     (profile() + "env: &x {a: *x}\n", "4:13: the alias '*x' contains itself"),
     (profile() + "? [a]\n: 1\n", "4:3: a list or mapping as a key, expected text"),
     (profile(description="!!str x"), "4:14: the tag 'tag:yaml.org,2002:str' is not allowed, "

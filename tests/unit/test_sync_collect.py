@@ -181,11 +181,22 @@ def test_an_empty_folder_is_named(folder: Folder) -> None:
     assert omissions(folder.collect()) == {"out/logs/": "an empty folder"}
 
 
+def test_what_git_does_not_list_is_named(folder: Folder) -> None:
+    folder.write("a/b/train.py")
+    folder.git("init", "-q")
+    for name in ("a/out", "left"):
+        (folder.path / name).mkdir()
+    os.mkfifo(folder.path / "a/pipe")
+    expected = {"a/out/": "an empty folder", "a/pipe": "not a file (a named pipe)"}
+    assert omissions(folder.collect(exclude=("left/",))) == expected
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "prod.env", ".envrc", ".pypirc", ".git-credentials", ".aws/credentials", "credentials.json", "secrets.toml",
-        "client_secret_1.json", "_netrc.p12", ".netrc",
+        "client_secret_1.json", "_netrc.p12", ".netrc", "_netrc", "application_default_credentials.json",
+        ".kaggle/kaggle.json", ".s3cfg", "rclone.conf", "ID_RSA", "Server.PFX",
     ],
 )  # fmt: skip
 def test_names_of_secrets(folder: Folder, name: str) -> None:

@@ -85,6 +85,12 @@ def test_the_folder_starts_at_the_file_of_the_profile(folder: Path, monkeypatch:
     assert read.workdir(0) == "/scratch/me/RUN" and read.job.sync is not None and read.job.sync.max == 2048
 
 
+@pytest.mark.parametrize(("text", "most"), [("500M", 5 * 10**8), ("1.5 kb", 1500), ("2Gi", 2**31), ("1tb", 10**12)])
+def test_the_largest_size_may_have_any_usual_unit(text: str, most: int) -> None:
+    sync = parse(profile(f"{{max: {text}}}"), "x.yaml").job.sync
+    assert sync is not None and sync.max == most
+
+
 def test_an_override_starts_at_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     read = load(folder / "mine.yaml", ["job.sync=."])
