@@ -44,8 +44,7 @@ def login(config: str, prompts: Answers | RefusePrompts | None = None, times: in
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [("ed25519", []), ("rsa", []), ("ecdsa", []), ("rsa", ["-m", "PEM"]), ("ecdsa", ["-m", "PEM"])],
+    ("kind", "options"), [("ed25519", []), ("rsa", []), ("ecdsa", []), ("rsa", ["-m", "PEM"]), ("ecdsa", ["-m", "PEM"])]
 )
 @pytest.mark.parametrize("passphrase", ["", "open sesame"])
 def test_key_files(place: Place, kind: str, options: list[str], passphrase: str) -> None:
