@@ -17,7 +17,8 @@ from disttui.runner.errors import HostError
 from disttui.runner.transport import RefusePrompts
 from disttui.runner.transport.sandbox import LoginSession, LoopbackServer
 from disttui.runner.transport.ssh import SshConnector
-from tests.unit.sshd import USER, Answers, Place, new_key, public, ssh_keygen, wait_for
+from tests.unit.sshd import USER, Answers, Place, new_key, public, ssh_keygen
+from tests.unit.waiting import wait_for
 
 
 @pytest.fixture
