@@ -186,9 +186,7 @@ def test_stop_cleans_up_after_killed_supervisors(user: Callable[..., User]) -> N
     assert "killed" in typed(me, "runs show", run)
 
 
-def test_queue_order_holds_with_clocks_an_hour_apart(
-    user: Callable[..., User],
-) -> None:
+def test_queue_order_holds_with_clocks_an_hour_apart(user: Callable[..., User]) -> None:
     me = user(2, clock_offset={"node1": 3600})
     config = {"DISTTUI_SSH_CONFIG": str(me.cluster.ssh_config)}
     enough(me)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cluster import Cluster, ClusterHost
 from tests.command import ran
+from tests.unit.waiting import wait_for
 
 Make = Callable[..., Cluster]
 
@@ -35,13 +36,6 @@ while True:
 def _reaches(host: ClusterHost, address: str, port: int = 22, timeout: float = 1) -> bool:
     done = host.run([sys.executable, "-c", _CONNECT, address, str(port), str(timeout)])
     return done.stdout == "ok\n"
-
-
-def _wait(condition: Callable[[], bool], seconds: float = 30) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "did not happen in time"
-        time.sleep(0.02)
 
 
 def _ssh(cluster: Cluster, host: ClusterHost | str, command: str) -> str:
@@ -108,7 +102,7 @@ def test_cut_and_restore(cluster: Make) -> None:
     assert _reaches(one, other.address)
     assert "state UP" in two.run("ip link show eth0").stdout
     two.restore()
-    _wait(lambda: _reaches(one, two.address))
+    wait_for(lambda: _reaches(one, two.address))
     talk.stdin.write(b"still here\n")
     talk.stdin.close()
     assert talk.stdout.read() == b"still here\n"
@@ -135,7 +129,7 @@ def test_power_off_ends_every_process_silently(cluster: Make) -> None:
     both = cluster(2)
     one, two = both.hosts
     session = subprocess.Popen(both.ssh(two, "setsid sleep 1000 & sleep 1000"), stdin=subprocess.DEVNULL)
-    _wait(lambda: len([command for _, command in two.processes() if command == "sleep 1000"]) == 2)
+    wait_for(lambda: len([command for _, command in two.processes() if command == "sleep 1000"]) == 2)
     before = [pid for pid, _ in two.processes()]
     two.power_off()
     assert not any(Path(f"/proc/{pid}").exists() for pid in before)
@@ -175,8 +169,8 @@ def test_orphans_are_reaped(cluster: Make) -> None:
     """PID 1 leaves no zombies behind."""
     host = cluster(1)[0]
     host.run("(setsid sh -c 'sleep 0.05' &)", check=True)
-    _wait(lambda: not host.processes())
-    _wait(lambda: " Z" not in host.run("ps ax -o pid,stat").stdout)
+    wait_for(lambda: not host.processes())
+    wait_for(lambda: " Z" not in host.run("ps ax -o pid,stat").stdout)
 
 
 def test_clock_offset(cluster: Make) -> None:
@@ -224,7 +218,7 @@ def test_nothing_is_left_after_a_crash(requires_cluster: None) -> None:
     assert crashed.returncode == -signal.SIGKILL, crashed.stderr
     folder, *pids = crashed.stdout.split()
     assert pids
-    _wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     with Cluster(1):
         pass
     assert not Path(folder).exists()

@@ -17,7 +17,8 @@ from tests.cluster.host import ClusterHost
 from tests.cluster.typed import User, typed, wait_gone
 from tests.command import ran, running
 from tests.files import new_file, new_folder
-from tests.unit.sshd import free_port, wait_for
+from tests.unit.sshd import free_port
+from tests.unit.waiting import wait_for
 
 SECRET = "3132333435363738393031323334353637383930"
 PAM = """\

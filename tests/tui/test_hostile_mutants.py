@@ -63,8 +63,5 @@ def test_an_extreme_number_crashes_no_screen(tmp_path: Path) -> None:
             (tmp_path / "disttui/runs" / mirrors.RUN / "0/exit.json").unlink()
             yield [text]
 
-    with (
-        patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}),
-        patch("disttui.tui.home.screen.TopFeed", Silent),
-    ):
+    with patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}), patch("disttui.tui.home.screen.TopFeed", Silent):
         asyncio.run(mutants.looks(tmp_path, each(), (100, 30), random.Random(0)))

@@ -6,7 +6,7 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -25,7 +25,7 @@ from disttui.tui.log.sources import AttemptLog, LogSources
 from disttui.tui.log.view import LogViewState
 from tests.files import new_file, new_folder
 from tests.tui.demo_log import Writer
-from tests.unit.waiting import Patience
+from tests.unit.waiting import wait_for
 
 BITS = st.sampled_from(
     [
@@ -260,17 +260,10 @@ def test_a_rank_that_is_chosen_twice_in_a_row_is_shown(tmp_path: Path) -> None:
     thread = threading.Thread(target=reading.engine.run)
     thread.start()
     try:
-        until(lambda: seen and seen[-1].complete and seen[-1].count == 1)
+        wait_for(lambda: seen and seen[-1].complete and seen[-1].count == 1)
         reading.set(one_rank)
         # Only what is found for the work that is wanted now is shown.
-        until(lambda: any(progress.work is reading.work for progress in seen))
+        wait_for(lambda: any(progress.work is reading.work for progress in seen))
     finally:
         reading.engine.stop()
         thread.join()
-
-
-def until(true: Callable[[], object]) -> None:
-    patience = Patience(20)
-    while not true():
-        assert not patience.ended
-        time.sleep(0.01)

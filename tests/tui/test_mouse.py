@@ -204,10 +204,6 @@ async def test_the_prompt_of_the_log_takes_clicks_on_its_switches(tmp_path: Path
 
 async def test_clicking_the_name_of_a_job_value_focuses_the_value(tmp_path: Path) -> None:
     async with walked(tmp_path, HOSTS, 4, (80, 24), names=["gpu1"]) as (pilot, _):
-        for words, place in (
-            ("folder", "field-workdir"),
-            ("precision", "choice-precision"),
-            ("name", "field-name"),
-        ):
+        for words, place in (("folder", "field-workdir"), ("precision", "choice-precision"), ("name", "field-name")):
             await click(pilot, words, f"#line-{place.partition('-')[2]}")
             await until(pilot, lambda place=place: pilot.app.focused and pilot.app.focused.id == place)  # type: ignore[misc]

@@ -12,11 +12,7 @@ from disttui.tui.terminal import pager_command
 
 @pytest.mark.parametrize(
     ("pager", "words"),
-    [
-        ("less", ["less", "+7", "x.log"]),
-        ("less -S", ["less", "-S", "+7", "x.log"]),
-        ("cat -n", ["cat", "-n", "x.log"]),
-    ],
+    [("less", ["less", "+7", "x.log"]), ("less -S", ["less", "-S", "+7", "x.log"]), ("cat -n", ["cat", "-n", "x.log"])],
 )
 def test_the_pager_is_opened_at_the_line(pager: str, words: list[str]) -> None:
     assert pager_command({"PAGER": pager}, Path("x.log"), 7) == words

@@ -23,6 +23,7 @@ from tests.tui.shelf_kit import shows
 from tests.tui.snap import press, until
 from tests.unit.history_kit import environ as of
 from tests.unit.history_kit import kept, lines, mirrored
+from tests.unit.waiting import wait_for
 
 JOB = """
 import os, time
@@ -43,10 +44,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     home = tmp_path_factory.mktemp("failed")
     (home / "raising.py").write_text(JOB)
     run = Live(home, job={"script": str(home / "raising.py")})
-    deadline = time.monotonic() + 120
-    while not (run.folder / "exit.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for((run.folder / "exit.json").exists, "the run's end", 120)
     yield run
     run.typed("stop", "--now", run.run)
 

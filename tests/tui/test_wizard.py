@@ -91,8 +91,7 @@ async def test_the_same_number_for_all_is_written_once(tmp_path: Path) -> None:
         assert opened._view.draft.data["hosts"] == ["node1", "node2"]
         await pilot.press("a")
         await until(
-            pilot,
-            lambda: opened._view.draft.data["hosts"] == ["node1", {"host": "node2", "num_processes": "auto"}],
+            pilot, lambda: opened._view.draft.data["hosts"] == ["node1", {"host": "node2", "num_processes": "auto"}]
         )
         await press(pilot, "up", "a", then=lambda: "num_processes" not in opened._view.draft.data)
         assert opened._view.draft.data["hosts"] == ["node1", "node2"]

@@ -110,15 +110,8 @@ WALKS: dict[str, list[tuple[str, Act]]] = {
         ("check-profile", pressed("escape", "2")),
         ("check-commands", pressed("3")),
     ],
-    "failures": [
-        ("silent", keys(ALL, 1, "down", "j")),
-        ("down", pressed("j")),
-        ("changed", pressed("j")),
-    ],
-    "questions": [
-        ("key", asked(lambda prompts: prompts.accept_host_key("gpu1", *KEY))),
-        ("password", _password),
-    ],
+    "failures": [("silent", keys(ALL, 1, "down", "j")), ("down", pressed("j")), ("changed", pressed("j"))],
+    "questions": [("key", asked(lambda prompts: prompts.accept_host_key("gpu1", *KEY))), ("password", _password)],
     "leave": [("leave", keys(("gpu1",), 1, "escape"))],
     "hardware": [("hardware-down", keys(("gpu1", "gpu2", "desk", "down", "silent"), 2, "j", "j", "j"))],
     "errors": [("check-errors", keys(("gpu1", "desk"), 5))],

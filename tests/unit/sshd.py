@@ -10,14 +10,12 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.unit.waiting import Patience
+from tests.unit.waiting import wait_for
 
 USER = getpass.getuser()
 _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -213,11 +211,3 @@ def _name(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text()
     except OSError:
         return ""
-
-
-def wait_for(condition: Callable[[], bool], limit: float = 30.0) -> None:
-    """Poll until `condition` holds."""
-    patience = Patience(limit)
-    while not condition():
-        assert not patience.ended, "waited in vain"
-        time.sleep(0.02)

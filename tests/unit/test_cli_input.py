@@ -41,19 +41,10 @@ WRONG = [
     ("runs gc --over=", "--over '': not a size\n  → Give 500MiB or 10GiB."),
     ("runs metrics --try /dev/zero", "/dev/zero: not a regular file"),
     ("runs metrics --try pipe", "pipe: not a regular file"),
-    (
-        "runs metrics --try bad.yaml --pattern " + "(" * 3000,
-        "--pattern is not a regular expression: maximum recursion",
-    ),
+    ("runs metrics --try bad.yaml --pattern " + "(" * 3000, "--pattern is not a regular expression: maximum recursion"),
     ("profile import pipe --script a.py", "pipe: cannot be read: not a regular file\n  → Name a file to import."),
-    (
-        "profile validate pipe.yaml",
-        "pipe.yaml: not a regular file, but profiles are read more than once\n  → Save it",
-    ),
-    (
-        "run train.py",
-        "train.py is a script, but no hosts are given\n  → Name them: disttui run train.py --hosts box1",
-    ),
+    ("profile validate pipe.yaml", "pipe.yaml: not a regular file, but profiles are read more than once\n  → Save it"),
+    ("run train.py", "train.py is a script, but no hosts are given\n  → Name them: disttui run train.py --hosts box1"),
     ("profile plan train.py", "train.py: a Python script, not a profile\n  → Run it with disttui run train.py --hosts"),
     ("run train.py --hosts -x", "--hosts: '-x' begins with '-', like an option of ssh"),
     (
@@ -188,10 +179,7 @@ def test_a_variable_that_names_no_file_is_named(tmp_path: Path) -> None:
         ("a b", "'a b' is not a host: 'a b' contains ' '\n  → Give an ssh alias, user@host:port or local."),
         ("a:0", "'a:0' is not a host: '0'\n  → Give a port from 1 to 65535."),
         ("\x1b[2J", "'\\x1b[2J' is not a host: '\\x1b[2J' contains '\\x1b'\n"),
-        (
-            "gpu-n\u043ede",
-            "'gpu-n\u043ede' is not a host: character 6 of 'gpu-n\u043ede' is CYRILLIC SMALL LETTER O",
-        ),
+        ("gpu-n\u043ede", "'gpu-n\u043ede' is not a host: character 6 of 'gpu-n\u043ede' is CYRILLIC SMALL LETTER O"),
         ("u@local", "'u@local' is not a host: 'local' is this machine, without SSH\n  → Write localhost to reach it"),
     ],
 )

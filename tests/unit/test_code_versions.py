@@ -202,15 +202,7 @@ def test_nccl_arguments_without_a_gpu_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        None,
-        [],
-        "x",
-        {},
-        {"script": [], "folder": {}, "git": 1, "nccl_line": "x"},
-        {"script": "\x1b[2J" * 20},
-    ],
+    "code", [None, [], "x", {}, {"script": [], "folder": {}, "git": 1, "nccl_line": "x"}, {"script": "\x1b[2J" * 20}]
 )
 def test_a_host_that_lies_about_its_code_breaks_nothing(code: Any) -> None:
     data = json.loads((Path(__file__).parents[1] / "data" / "facts" / "cpu_desk.json").read_text())

@@ -457,11 +457,7 @@ MESSAGES = [
     ("CUDA error: operation not permitted when stream is capturing", "graph capture", "CUDA graph"),
     ("ifa != nullptr. Unable to find address for: eth9", "gloo interface name", "network interface eth9"),
     ("NCCL WARN socketPollConnect: Connect to 10.0.0.2<4> failed : Connection timed out", "NCCL interface", "ports"),
-    (
-        "The server socket has failed to bind to 10.0.0.9:29 (errno: 99 - x)",
-        "address of another host",
-        "MASTER_ADDR",
-    ),
+    ("The server socket has failed to bind to 10.0.0.9:29 (errno: 99 - x)", "address of another host", "MASTER_ADDR"),
     ("ProcessGroupNCCL's watchdog got stuck for 480 seconds without progress", "watchdog stuck", "node2"),
     ("concurrent.futures.process.BrokenProcessPool", "DataLoader worker", "memory"),
     ("No API key configured. Use `wandb login` to log in.", "wandb login", "WANDB_API_KEY"),
@@ -621,10 +617,7 @@ def test_a_file_that_was_to_be_written_needs_its_folder(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("line", "name"),
-    [
-        ("open(os.path.join(root, 'annotations.json'))", "file missing"),
-        ("os.mkdir(folder)", "folder missing"),
-    ],
+    [("open(os.path.join(root, 'annotations.json'))", "file missing"), ("os.mkdir(folder)", "folder missing")],
 )
 def test_a_file_that_was_to_be_read_is_not_written(line: str, name: str) -> None:
     message = "[Errno 2] No such file or directory: 'data/annotations.json'"

@@ -29,6 +29,7 @@ from disttui.runner.transport.local import LocalConnection
 from tests.command import ran, running
 from tests.files import new_file, new_folder
 from tests.kept import has_been_reached
+from tests.unit.waiting import wait_for
 
 
 def wheel(folder: Path, name: str, version: str, needs: str = "") -> Path:
@@ -166,11 +167,7 @@ def test_a_failed_install_says_why_and_leaves_nothing(host: Host, request: pytes
 
 def waiting(gate: Path) -> list[int]:
     """The processes of builds that wait."""
-    deadline = time.monotonic() + 100
-    while not (found := [int(path.name[4:]) for path in gate.glob("pid-*")]):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
+    return list(wait_for(lambda: [int(path.name[4:]) for path in gate.glob("pid-*")], timeout=100))
 
 
 def guards(home: Path, part: bytes) -> list[int]:
@@ -185,10 +182,7 @@ def guards(home: Path, part: bytes) -> list[int]:
 
 
 def wait_gone(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline, Path(f"/proc/{pid}/cmdline").read_text()
-        time.sleep(0.05)
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")
 
 
 def test_a_build_ends_with_its_viewer(host: Host, gate: Path) -> None:

@@ -212,12 +212,7 @@ def ended(name: str, rank: int, code: int) -> RunState:
 @pytest.mark.parametrize(
     ("name", "code", "words", "hinted"),
     [
-        (
-            "argparse",
-            2,
-            "ended with exit code 2: multinode_cpu.py: error: unrecognized arguments: --nope",
-            None,
-        ),
+        ("argparse", 2, "ended with exit code 2: multinode_cpu.py: error: unrecognized arguments: --nope", None),
         (
             "no_program",
             127,
@@ -230,12 +225,7 @@ def ended(name: str, rank: int, code: int) -> RunState:
             "raised AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
             "torch without CUDA",
         ),
-        (
-            "no_nccl",
-            1,
-            "raised RuntimeError: Distributed package doesn't have NCCL built in",
-            "torch without NCCL",
-        ),
+        ("no_nccl", 1, "raised RuntimeError: Distributed package doesn't have NCCL built in", "torch without NCCL"),
     ],
 )
 def test_why_scripts_that_nobody_here_wrote_have_failed(name: str, code: int, words: str, hinted: str | None) -> None:

@@ -563,12 +563,7 @@ faults = st.builds(
     st.integers(0, 2**16),
 )
 def test_every_run_ends(
-    plan: list[Fate],
-    faults: list[Fault],
-    stop: tuple[int, float, bool] | None,
-    restarts: int,
-    rejoin: int,
-    seed: int,
+    plan: list[Fate], faults: list[Fault], stop: tuple[int, float, bool] | None, restarts: int, rejoin: int, seed: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         play(patch, plan, faults, stop, restarts, rejoin, seed)

@@ -85,10 +85,7 @@ def altered(words: list[dict[str, Any]], seed: int) -> Iterator[list[dict[str, A
 
 
 fuzz = settings(
-    max_examples=min(_ROUND, _EXAMPLES),
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=min(_ROUND, _EXAMPLES), deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 
 scalars = st.one_of(

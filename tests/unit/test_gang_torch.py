@@ -10,10 +10,7 @@ import pytest
 from disttui.runner.planning.launchers import torchrun_options as options
 from tests.unit.runs_kit import Cluster
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux"),
-]
+pytestmark = [pytest.mark.torch, pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")]
 JOB = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")

@@ -110,12 +110,7 @@ def test_ps_shows_no_step_of_the_attempt_before(tmp_path: Path, monkeypatch: pyt
         for local in (False, True):
             [row] = listing.list_runs(Viewer(environ(tmp_path)), local=local).rows
             shown.append((row.get("attempt"), row.get("step"), row.get("steps"), row.get("loss")))
-    assert shown == [
-        (1, 70, 5000, 0.6),
-        (1, 89, 5000, 0.5),
-        *[(2, None, None, None)] * 2,
-        *[(2, 3, 5000, 0.75)] * 2,
-    ]
+    assert shown == [(1, 70, 5000, 0.6), (1, 89, 5000, 0.5), *[(2, None, None, None)] * 2, *[(2, 3, 5000, 0.75)] * 2]
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "1.5y", "yesterday", "99999999999d", "2026-13-01"])

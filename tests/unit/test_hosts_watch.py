@@ -202,10 +202,7 @@ def test_records_without_a_time_are_none(record: dict[str, Any]) -> None:
     ("line", "shown"),
     [
         ("/usr/bin/python3 -m http.server", "python3 -m http.server"),
-        (
-            "/opt/python -u /home/a/node-1a2b.zip shim script train.py --steps 3",
-            "python train.py --steps 3",
-        ),
+        ("/opt/python -u /home/a/node-1a2b.zip shim script train.py --steps 3", "python train.py --steps 3"),
         ("python -u /home/a/node-1a2b.zip shim module pkg.train -x", "python -m pkg.train -x"),
         ("python -u /home/a/node-1a2b.zip shim script /home/a/train-3c4d.zip --steps 3", "bytegpt --steps 3"),
     ],
@@ -259,12 +256,7 @@ def test_top_once_of_this_machine_and_of_one_that_is_not_there() -> None:
     text = render_top(hosts)
     lines = text.splitlines()
     assert [host.state for host in hosts] == ["seen", "failed"]
-    assert lines[0].split()[:4] == [
-        "HOST",
-        "CPU",
-        "LOAD",
-        "MEMORY",
-    ]
+    assert lines[0].split()[:4] == ["HOST", "CPU", "LOAD", "MEMORY"]
     assert "✗ the name 'nobody.invalid' does not resolve" in text
     assert json.loads(json.dumps(top_json(hosts)))["hosts"][0]["load"]["cpu"] >= 0
 

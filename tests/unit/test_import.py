@@ -1121,17 +1121,11 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
         ("srun -n $K python a.py", "num_processes: ambiguous: srun: ${var:K} is unknown → 8"),
         ("mpirun -np 16 -npernode 8 -x PATH python a.py", "mpirun -x PATH: dropped: each host's own value"),
         ("deepspeed --no_local_rank a.py", "deepspeed --no-local-rank: ambiguous: launcher deepspeed passes"),
-        (
-            "python -m torch.distributed.launch a.py",
-            "torchrun: ambiguous: torch.distributed.launch passes --local",
-        ),
+        ("python -m torch.distributed.launch a.py", "torchrun: ambiguous: torch.distributed.launch passes --local"),
         ("/x/bin/torchrun a.py", "python: ambiguous: /x/bin/torchrun: set python to its interpreter"),
         ("$V/bin/python a.py", "python: ambiguous: ${var:V}/bin/python: set python to the whole path"),
         ("mpirun -np 2 -H n1,n2 torchrun a.py", "mpirun: ambiguous: mpirun -np 2 -H n1,n2 comes before"),
-        (
-            "export $(cat .env)\nsrun python a.py",
-            "export $(cat .env): ambiguous: its value is unknown; dropped",
-        ),
+        ("export $(cat .env)\nsrun python a.py", "export $(cat .env): ambiguous: its value is unknown; dropped"),
         (
             "$A $B torchrun --nproc-per-node 8 a.py",
             "$A: ambiguous: comes before the job's command, and the script does",

@@ -193,9 +193,7 @@ def test_runs_on_the_cpu_do_not_exclude_each_other(cluster: Make) -> None:
     assert {one["run"] for one in leases.look().leases} == {run.run for run in both}
 
 
-def test_killed_supervisor_keeps_its_lease_until_ranks_end(
-    cluster: Make,
-) -> None:
+def test_killed_supervisor_keeps_its_lease_until_ranks_end(cluster: Make) -> None:
     run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP, gpus=[0]).start()
     run.wait_ranks()
     up = run.supervisor(0)

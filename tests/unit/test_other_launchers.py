@@ -429,12 +429,7 @@ one.run([])
 @pytest.mark.parametrize(
     ("which", "command", "code", "said"),
     [
-        (
-            "1.0;tcp://127.0.0.1:1",
-            ["sleep", "60"],
-            1,
-            "this host cannot reach the first host's mpirun at tcp://127.0",
-        ),
+        ("1.0;tcp://127.0.0.1:1", ["sleep", "60"], 1, "this host cannot reach the first host's mpirun at tcp://127.0"),
         ("1.0;tcp://127.0.0.1:1", ["false"], -15, "orted lost the first host's mpirun"),
         ("leads", ["sleep", "60"], 1, "mpirun gives an invalid value for uri: ''"),
     ],

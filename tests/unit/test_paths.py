@@ -160,9 +160,7 @@ def test_file_of_two_hosts_is_pulled_once_if_shared_or_equal(
 def test_half_file_of_one_host_does_not_begin_anothers_file(tmp_path: Path) -> None:
     to = tmp_path / "to"
     run = lied(
-        tmp_path,
-        liar(tmp_path, "a", _files("checkpoints/x.pt.part")),
-        liar(tmp_path, "b", _files("checkpoints/x.pt")),
+        tmp_path, liar(tmp_path, "a", _files("checkpoints/x.pt.part")), liar(tmp_path, "b", _files("checkpoints/x.pt"))
     )
     assert pull(viewer(), run, to).bytes == 8
     assert sorted(path.name for path in to.rglob("*")) == ["checkpoints", "x.pt", "x.pt.part"]

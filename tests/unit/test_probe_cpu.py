@@ -112,9 +112,7 @@ def _cpuinfo(*cpus: tuple[int, str]) -> str:
 
 
 def test_cores_from_cpuinfo_with_and_without_core_ids(tmp_path: Path) -> None:
-    two_sockets = _cpuinfo(
-        *((number, f"physical id\t: {number % 2}\ncore id\t\t: 0\n") for number in range(4)),
-    )
+    two_sockets = _cpuinfo(*((number, f"physical id\t: {number % 2}\ncore id\t\t: 0\n") for number in range(4)))
     assert len(set(cpu.core_of_cpu(two_sockets, str(tmp_path)).values())) == 2
     container = _cpuinfo((0, ""), (1, ""))
     assert len(set(cpu.core_of_cpu(container, str(tmp_path)).values())) == 2

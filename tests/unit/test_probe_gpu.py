@@ -266,10 +266,7 @@ esac
     [
         ("0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, Disabled", ""),
         ("0, GPU-a, Tesla V100, 32768, 0, 3, 450.80.02", "MIG slices are unknown"),
-        (
-            "0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, [Unknown Error]",
-            "MIG slices are unknown",
-        ),
+        ("0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, [Unknown Error]", "MIG slices are unknown"),
         ("0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, Enabled", "is in MIG mode, which runs do not use"),
     ],
 )

@@ -84,10 +84,7 @@ def test_differences_are_marked_against_most_hosts() -> None:
     )
     lines = render_probe([("a", other), ("b", _PLAIN), ("c", _PLAIN)]).splitlines()
     assert [line.count("≠") for line in lines if line.startswith(("a ", "b ", "c "))] == [2, 0, 0]
-    assert lines[-2:] == [
-        "≠ cores: 4/4 on a; 8/8 on b, c",
-        "≠ torch: 2.12.0 (CUDA 12.6) on a; 2.13.0+cpu on b, c",
-    ]
+    assert lines[-2:] == ["≠ cores: 4/4 on a; 8/8 on b, c", "≠ torch: 2.12.0 (CUDA 12.6) on a; 2.13.0+cpu on b, c"]
 
 
 def test_hosts_that_failed_keep_their_place() -> None:

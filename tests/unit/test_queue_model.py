@@ -219,11 +219,7 @@ def _within(uses: Uses, quota: int | None) -> Uses:
     quota=st.sampled_from([None, 1, 2]),
 )
 def test_no_gpu_is_booked_twice_and_no_run_starves(
-    uses: list[dict[int, Uses]],
-    users: list[int],
-    forged: list[tuple[int, float] | None],
-    seed: int,
-    quota: int | None,
+    uses: list[dict[int, Uses]], users: list[int], forged: list[tuple[int, float] | None], seed: int, quota: int | None
 ) -> None:
     """Fifty interleavings of each of 200 sets of runs, with ends and kills at any moment, of one host's part too.
 

@@ -25,7 +25,7 @@ from disttui.runner.errors import InputError
 from disttui.runner.runs.registry import KnownHost, KnownRun
 from disttui.runner.transport import Connection
 from disttui.runner.transport.sandbox import Sandbox
-from tests.unit.sshd import wait_for
+from tests.unit.waiting import wait_for
 
 MEGA = 1024 * 1024
 

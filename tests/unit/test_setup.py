@@ -23,7 +23,7 @@ from disttui.runner.transport.local import LocalConnection
 from tests.command import running
 from tests.kept import has_been_reached
 from tests.unit.test_environment import guards, wait_gone
-from tests.unit.waiting import Patience
+from tests.unit.waiting import wait_for
 
 A = f"a{os.getpid()}"
 """How the runs' ids begin: a setup ends all that carries the tag of its run, also what other tests have started."""
@@ -71,14 +71,6 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     yield made
     for link in made.links:
         link.close()
-
-
-def wait_for(path: Path) -> str:
-    patience = Patience(100)
-    while not path.exists() or not path.read_text().strip():
-        assert not patience.ended
-        time.sleep(0.02)
-    return path.read_text()
 
 
 def test_it_runs_once_and_later_runs_get_what_it_wrote(host: Host) -> None:
@@ -173,7 +165,7 @@ def test_two_at_once_run_it_once(host: Host) -> None:
 def test_a_stop_ends_it_and_all_that_it_started(host: Host) -> None:
     pids = host.home / "pids"
     asked = host.begin(f"{A}-1", [f"setsid sleep 600 & echo $! $$ > {pids}; trap '' TERM; sleep 600"])
-    found = [int(pid) for pid in wait_for(pids).split()]
+    found = [int(pid) for pid in wait_for(lambda: pids.exists() and pids.read_text().split())]
     rows = host.link().request("list", run_dir="~/runs")["runs"]
     assert [row["alive"] for row in rows] == [True]
     host.link().request("stop", run=f"{A}-1", node_rank=0, run_dir="~/runs")
@@ -202,7 +194,7 @@ def test_it_ends_with_its_viewer_and_is_repeated(host: Host) -> None:
     pids = host.home / "pids"
     commands = [f"sleep 600 & echo $! > {pids}; [ -e {host.home}/quick ] || wait"]
     host.begin(f"{A}-1", commands)
-    pid = int(wait_for(pids))
+    pid = int(wait_for(lambda: pids.exists() and pids.read_text().strip()))
     [guard] = guards(host.home, b"setup")
     served_by = Path(f"/proc/{guard}/stat").read_text().rpartition(")")[2].split()[1]
     os.kill(int(served_by), signal.SIGKILL)

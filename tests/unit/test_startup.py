@@ -107,11 +107,7 @@ def test_command_imports_no_other_command_and_no_run_modules() -> None:
         "print(*(name for name in sys.modules if name.startswith(('disttui.runner.cli.', 'disttui.runner.runs'))))"
     )
     answer = ran([sys.executable, "-c", code], check=True).stdout
-    assert set(answer.split()) == {
-        "disttui.runner.cli.app",
-        "disttui.runner.cli.options",
-        "disttui.runner.cli.probe",
-    }
+    assert set(answer.split()) == {"disttui.runner.cli.app", "disttui.runner.cli.options", "disttui.runner.cli.probe"}
 
 
 def test_probed_host_imports_nothing_that_few_probes_need() -> None:

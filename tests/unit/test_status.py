@@ -175,10 +175,7 @@ def test_a_hostile_host_cannot_steer_the_status_line() -> None:
 
 def test_the_story_of_success() -> None:
     lines = ending(finish(training(), {"state": "finished", "code": 0}), 65, Path("logs"), {})
-    assert lines == [
-        "✓ demo-1a2b finished in 1:05: 2 ranks on 2 hosts  loss 4 → 3 (rank 0)  41.2k tok/s",
-        "logs: logs",
-    ]
+    assert lines == ["✓ demo-1a2b finished in 1:05: 2 ranks on 2 hosts  loss 4 → 3 (rank 0)  41.2k tok/s", "logs: logs"]
 
 
 def test_a_single_loss_is_not_shown_as_a_change() -> None:

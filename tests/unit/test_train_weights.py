@@ -218,10 +218,7 @@ def test_the_command_writes_the_weights_of_a_folder_here(tmp_path: Path) -> None
     [
         (lambda path: (path / "rank-2.bin").unlink(), "is incomplete: rank-2.bin: No such file"),
         (lambda path: (path / "rank-1.bin").write_bytes(b"PK"), "is incomplete: rank-1.bin has 2 bytes of"),
-        (
-            lambda path: flip(path / "rank-0.bin"),
-            r"columns.weight/weight in rank-0.bin is damaged",
-        ),
+        (lambda path: flip(path / "rank-0.bin"), r"columns.weight/weight in rank-0.bin is damaged"),
     ],
 )
 def test_a_harmed_checkpoint_gives_one_line_and_no_file(tmp_path: Path, harm: Any, named: str) -> None:

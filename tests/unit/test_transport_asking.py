@@ -17,7 +17,8 @@ from disttui.runner.text import is_clean
 from disttui.runner.transport.base import MOST_QUESTIONS, PASSWORD, words_of_host
 from disttui.runner.transport.connector import HostConnector
 from disttui.runner.transport.sandbox import LoginSession, LoopbackServer
-from tests.unit.sshd import Answers, Place, new_key, public, wait_for
+from tests.unit.sshd import Answers, Place, new_key, public
+from tests.unit.waiting import wait_for
 
 OTP = "One-time password (OATH) for `ada': "
 QUERIES: dict[str, tuple[str, str, list[tuple[str, bool]]]] = {

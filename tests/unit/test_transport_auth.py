@@ -17,7 +17,8 @@ from disttui.runner.errors import HostError
 from disttui.runner.transport import RefusePrompts
 from disttui.runner.transport.sandbox import LoginSession, LoopbackServer
 from disttui.runner.transport.ssh import SshConnector
-from tests.unit.sshd import USER, Answers, Place, new_key, public, ssh_keygen, wait_for
+from tests.unit.sshd import USER, Answers, Place, new_key, public, ssh_keygen
+from tests.unit.waiting import wait_for
 
 
 @pytest.fixture
@@ -44,8 +45,7 @@ def login(config: str, prompts: Answers | RefusePrompts | None = None, times: in
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [("ed25519", []), ("rsa", []), ("ecdsa", []), ("rsa", ["-m", "PEM"]), ("ecdsa", ["-m", "PEM"])],
+    ("kind", "options"), [("ed25519", []), ("rsa", []), ("ecdsa", []), ("rsa", ["-m", "PEM"]), ("ecdsa", ["-m", "PEM"])]
 )
 @pytest.mark.parametrize("passphrase", ["", "open sesame"])
 def test_key_files(place: Place, kind: str, options: list[str], passphrase: str) -> None:

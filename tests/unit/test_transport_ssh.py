@@ -21,8 +21,8 @@ from disttui.runner.transport.auth import Login
 from disttui.runner.transport.base import Gate
 from disttui.runner.transport.known_hosts import fingerprint
 from disttui.runner.transport.ssh import SshConnector
-from tests.unit.sshd import Answers, Place, Sshd, new_key, public, wait_for
-from tests.unit.waiting import stands_in
+from tests.unit.sshd import Answers, Place, Sshd, new_key, public
+from tests.unit.waiting import stands_in, wait_for
 
 
 def ask(config: str, host: str | Address, command: str, prompts: Prompts | None = None, **options: bool) -> str:

@@ -18,8 +18,8 @@ from disttui.runner.transport.local import LocalConnection
 from disttui.runner.transport.ssh import SshConnector
 from disttui.runner.transport.ssh_config import ssh_home
 from disttui.runner.transport.system_ssh import SystemSshConnector
-from tests.unit.sshd import Place, Sshd, children, wait_for
-from tests.unit.waiting import wait_until_stuck
+from tests.unit.sshd import Place, Sshd, children
+from tests.unit.waiting import wait_for, wait_until_stuck
 
 MEGA = 1024 * 1024
 

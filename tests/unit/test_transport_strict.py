@@ -18,7 +18,8 @@ from disttui.runner.transport.base import NeedsSshError
 from disttui.runner.transport.connector import HostConnector
 from disttui.runner.transport.ssh import SshConnector
 from tests.files import new_file
-from tests.unit.sshd import USER, Place, Sshd, new_key, public, ssh_keygen, wait_for
+from tests.unit.sshd import USER, Place, Sshd, new_key, public, ssh_keygen
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
 

@@ -23,7 +23,8 @@ from disttui.runner.transport import RefusePrompts, Stream
 from disttui.runner.transport.connector import HostConnector
 from disttui.runner.transport.system_ssh import SystemSshConnector, SystemSshStream
 from tests.files import new_file
-from tests.unit.sshd import Answers, Place, Sshd, children, new_key, public, wait_for
+from tests.unit.sshd import Answers, Place, Sshd, children, new_key, public
+from tests.unit.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 

@@ -274,12 +274,7 @@ def _coloured(folder: Path) -> None:
 _two = _run(2, 8)
 _cpu = _run(2, 4, gpus=False)
 _joins = tuple({"t": BEGIN + at, "e": "join", "node": at} for at in range(2))
-_line = {
-    "t": BEGIN + 3,
-    "e": "note",
-    "level": "info",
-    "text": "queued: node1: bob's llama-7f3a holds GPU 0-3",
-}
+_line = {"t": BEGIN + 3, "e": "note", "level": "info", "text": "queued: node1: bob's llama-7f3a holds GPU 0-3"}
 _slow = _event(0, "straggler", attempt=1, rank=5, median=0.48, others=0.3, shows=[])
 _node1_lost, _node2_lost = (_event(0, "host", node=node, state="lost", last=NOW - SILENT) for node in (1, 2))
 _lost_cause = {"node": 1, "rank": None, "kind": "host lost", "last": NOW - SILENT, "at": NOW - 5}

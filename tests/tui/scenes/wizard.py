@@ -152,18 +152,8 @@ SCENES = (
         prepare=profile_of(f"{_TWO}job: {{builtin: bytegpt}}\n"),
         act=opened("escape", "escape", "right", "enter", "enter", "2"),
     ),
-    Scene(
-        "check-slurm-job",
-        (80, 24),
-        prepare=profile_of(_JOB_OF_SLURM),
-        act=opened("3"),
-    ),
-    Scene(
-        "processes-slurm-job",
-        (80, 24),
-        prepare=profile_of(_JOB_OF_SLURM),
-        act=opened("escape", "escape"),
-    ),
+    Scene("check-slurm-job", (80, 24), prepare=profile_of(_JOB_OF_SLURM), act=opened("3")),
+    Scene("processes-slurm-job", (80, 24), prepare=profile_of(_JOB_OF_SLURM), act=opened("escape", "escape")),
     Scene(
         "shared-profile",
         (80, 24),
