@@ -17,6 +17,7 @@ from disttui.runner.errors import DisttuiError
 from disttui.runner.formatting import count
 from disttui.runner.hosts.link import Link
 from disttui.runner.ids import short
+from disttui.runner.runs.contents import ExitFile
 from disttui.runner.runs.follow import PIECES, HostMirror, LinkNews, LogRead, News, Notice, QueueNews, RecordRead
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.remote import Beginning, fill_all
@@ -303,8 +304,10 @@ class Following:
         self._result_at = self._result_at or time.monotonic()
         if time.monotonic() - self._result_at < (GIVE_UP_AFTER if self.state.result is None else LINGER):
             return False
+        known = self.run.ends()  # what they have answered to another command
         for host in waiting:
-            self.state = link(self.state, host.node, "gone")
+            end = known.get(host.node)
+            self.state = fold(self.state, host.node, ExitFile(end)) if end else link(self.state, host.node, "gone")
         return True
 
     def _send_stops(self) -> Iterator[Update]:
