@@ -458,8 +458,8 @@ def test_an_end_known_here_needs_no_unreachable_host(tmp_path: Path) -> None:
 
 def test_attach_and_list_agree_on_the_end_a_host_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader had told a list how the run ended; for `attach` it was lost for another reason."""
-    monkeypatch.setattr(following, "LINGER", 0.0)
-    monkeypatch.setattr(following, "GIVE_UP_AFTER", 0.0)
+    monkeypatch.setattr(following, "LINGER", 1000.0)  # nothing can come
+    monkeypatch.setattr(following, "GIVE_UP_AFTER", 1000.0)
     run = lied(tmp_path, away("n1"), away("n2"))
     mirrored(run, 1, {"exit.json": json.dumps({**FAILED, "state": "lost", "t": 9.0, "attempt": 1})})
     run.note_ends({0: {**LOST, "t": 8.0, "attempt": 1}})
