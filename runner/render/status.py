@@ -22,7 +22,11 @@ GLYPHS = {
     "lost": "✗",
     "stopped": "■",
     "not seen": "◇",
+    "unknown": "◇",
+    "stalled": "▲",
+    "stopping": "▲",
 }
+"""State → glyph; of any other state: ◌."""
 
 
 def stopped_by_user(state: RunState) -> bool:

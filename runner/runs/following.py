@@ -17,6 +17,7 @@ from disttui.runner.errors import DisttuiError
 from disttui.runner.formatting import count
 from disttui.runner.hosts.link import Link
 from disttui.runner.ids import short
+from disttui.runner.runs.contents import ExitFile
 from disttui.runner.runs.follow import PIECES, HostMirror, LinkNews, LogRead, News, Notice, QueueNews, RecordRead
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.remote import Beginning, fill_all
@@ -123,6 +124,8 @@ class Following:
         self._behind = set(range(len(run.hosts)))
         self._news: queue.Queue[News] = queue.Queue(PIECES)
         given = list(links or [None] * len(run.hosts))
+        self._all_known = bool(self.unreached) and not any(given)
+        """Whether no host can be reached that could add to the mirror."""
         reopen = open_link
         if run.one_way:
             given = [given[0]] * len(run.hosts)
@@ -297,14 +300,18 @@ class Following:
             return True
         # Wait for the end of reachable hosts, and a limited time for the others.
         waiting = [host for host in self.state.hosts if host.node not in self._ended]
-        if not self.state.exits or any(host.link != "not seen" for host in waiting):
+        known = self._all_known or self.state.exits
+        if not known or any(host.link != "not seen" for host in waiting):
             self._result_at = None
             return False
         self._result_at = self._result_at or time.monotonic()
-        if time.monotonic() - self._result_at < (GIVE_UP_AFTER if self.state.result is None else LINGER):
+        patience = 0.0 if self._all_known else GIVE_UP_AFTER if self.state.result is None else LINGER
+        if time.monotonic() - self._result_at < patience:
             return False
+        told = self.run.ends()  # to another command
         for host in waiting:
-            self.state = link(self.state, host.node, "gone")
+            end = told.get(host.node)
+            self.state = fold(self.state, host.node, ExitFile(end)) if end else link(self.state, host.node, "gone")
         return True
 
     def _send_stops(self) -> Iterator[Update]:

@@ -20,10 +20,11 @@ from textual import events
 from textual.pilot import Pilot
 
 from disttui.runner.protocol.slurm import Queued
+from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.contents import read_content
 from disttui.runner.runs.follow import LinkNews, QueueNews
-from disttui.runner.runs.following import Update
-from disttui.runner.runs.state import begin, queue_up
+from disttui.runner.runs.following import Refresh, Update
+from disttui.runner.runs.state import begin, link, queue_up
 from disttui.tui.app import DisttuiApp
 from disttui.tui.charts.chart import LABELS, Chart, Sought
 from disttui.tui.dashboard.hosts import HostsPane
@@ -541,6 +542,25 @@ def test_a_job_of_slurm_says_its_number_and_why_it_waits(tmp_path: Path) -> None
     assert story(snapshot)[0][0] == "◌ job 12 is queued: Resources (waiting for free nodes)"
     assert "job 12" in facts(snapshot, snapshot)
     assert story(SnapshotBuilder(queue_up(state, {**job, "state": "RUNNING"}), tmp_path).snapshot)[0] == []
+
+
+def test_run_ends_on_screen_when_its_leader_is_given_up(tmp_path: Path) -> None:
+    """For `attach` it was lost then; the screen went on to wait for the leader."""
+    posted: list[RunChanged] = []
+
+    class GivesUp:
+        """What `Following` tells when the leader stays away."""
+
+        mirror = tmp_path
+        state = begin("run-1", ("n1", "n2"), (1, 1))
+
+        def __iter__(self) -> Iterator[Update]:
+            self.state = fold(self.state, 1, "exit.json", {"state": "lost", "code": 1})
+            yield Refresh()
+            self.state = link(self.state, 0, "gone")
+
+    LiveFeed(SimpleNamespace(post_message=posted.append), GivesUp()).run()  # type: ignore[arg-type]
+    assert run_word(posted[-1].snapshot.state) == "lost"
 
 
 async def test_a_run_that_has_ended_stays_at_its_end(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from disttui.runner.ids import short
 from disttui.runner.protocol.files import Exit
 from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
 from disttui.runner.render.stopping import stopped_lines
+from disttui.runner.runs import following
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.registry import KnownHost, KnownRun, keep
 from disttui.runner.runs.state import outcome
@@ -451,8 +452,21 @@ def test_an_end_known_here_needs_no_unreachable_host(tmp_path: Path) -> None:
     run = lied(tmp_path, away("n1"), away("n2"))
     mirrored(run, 1, {"exit.json": json.dumps({**FAILED, "state": "lost", "t": 9.0, "attempt": 1})})
     assert run_word(diagnose(viewer(tmp_path), run).state) == str(run.summary()["state"]) == "lost"
-    with attach(viewer(tmp_path), run) as following:
-        assert list(following.unreached) == [0]
+    with attach(viewer(tmp_path), run) as session:
+        assert list(session.unreached) == [0]
+
+
+def test_attach_and_list_agree_on_the_end_a_host_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader had told a list how the run ended; for `attach` it was lost for another reason."""
+    monkeypatch.setattr(following, "LINGER", 1000.0)  # nothing can come
+    monkeypatch.setattr(following, "GIVE_UP_AFTER", 1000.0)
+    run = lied(tmp_path, away("n1"), away("n2"))
+    mirrored(run, 1, {"exit.json": json.dumps({**FAILED, "state": "lost", "t": 9.0, "attempt": 1})})
+    run.note_ends({0: {**LOST, "t": 8.0, "attempt": 1}})
+    with attach(viewer(tmp_path), run) as session:
+        assert list(session)
+    assert session.state.result == diagnose(viewer(tmp_path), run).state.result
+    assert run_word(session.state) == str(run.summary()["state"]) == "failed"
 
 
 def test_a_piped_list_of_runs_names_all_hosts(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_an_attempt_that_is_being_ended_has_no_eta() -> None:
     state = fold(training(), 1, "events.jsonl", {"t": 121.0, "e": "stopping", "attempt": 1, "why": "failure"})
     line = status_line(state, 33, 200)
     assert "eta" not in line
-    assert "step 20/100  loss 3 (rank 0)  41.2k tok/s  0:33  node1 ● running  node2 ◌ stopping" in line
+    assert "step 20/100  loss 3 (rank 0)  41.2k tok/s  0:33  node1 ● running  node2 ▲ stopping" in line
 
 
 def test_a_run_that_no_longer_steps_has_no_eta() -> None:

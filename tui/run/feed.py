@@ -318,6 +318,7 @@ class LiveFeed(Feed):
             elif isinstance(update, Refresh):
                 self._show_lag(update)
                 self.refresh()
+        self._builder.state = self._following.state  # with the hosts that were given up
         self._post(ended=not self._left)
 
     def _show_lag(self, now: Refresh) -> None:
