@@ -111,6 +111,8 @@ class Following:
         """Node rank → the last request that was sent, and the link used: it may have been lost with the link."""
         self._ended: set[int] = set()
         self._result_at: float | None = None
+        self._known = run.settled
+        """Whether the run had ended before, judging by the hosts that have told their end."""
         self._failed = False
         self._skips = 0
         self._read = 0
