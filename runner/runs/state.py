@@ -236,10 +236,12 @@ class RunState:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from its beginning to its end, or to its first host's newest record, on the hosts' clocks."""
+        """Seconds from its beginning to its end, or to its first host's newest record, on the leader's clock."""
         telemetry, result = self.hosts[0].telemetry, self.result
-        heard = max(self.hosts[0].story.last, telemetry["t"] if telemetry else 0.0)
-        end = result.get("t", heard) if result else heard
+        end = max(self.hosts[0].story.last, telemetry["t"] if telemetry else 0.0)
+        if result is not None and "t" in result:
+            node = next((host.node for host in self.hosts if host.exit is result), 0)
+            end = result["t"] - self.hosts[0].story.offsets.get(node, 0.0)
         return max(0.0, end - self.began) if self.began else 0.0
 
     def ranks(self) -> Iterator[tuple[HostState, int, Series]]:

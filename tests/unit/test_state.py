@@ -14,7 +14,7 @@ from disttui.runner.diagnose.cause import find
 from disttui.runner.diagnose.hints import hint
 from disttui.runner.protocol.cause import Cause, root
 from disttui.runner.runs.contents import metrics_place
-from disttui.runner.runs.state import RunState, begin
+from disttui.runner.runs.state import RunState, begin, link
 from tests.unit.state_kit import fold
 
 Feed = tuple[int, str, dict[str, Any]]
@@ -172,6 +172,14 @@ def test_a_run_took_what_its_hosts_say_and_no_viewers_clock() -> None:
     state = fold(begin("r", ("a",), (1,)), 0, "events.jsonl", {"t": 99.0, "e": "supervisor"})
     state = fold(state, 0, "exit.json", {"t": 136.5, "state": "stopped", "code": 130})
     assert state.elapsed == 37.5
+
+
+def test_elapsed_time_of_a_lost_leader_is_by_its_clock() -> None:
+    """The end came from a host whose clock was two hours ahead, and the run had taken two hours more."""
+    state = fold(begin("r", ("a", "b"), (1, 1)), 0, "events.jsonl", {"t": 700.0, "e": "join", "node": 0})
+    state = fold(state, 0, "events.jsonl", {"t": 701.0, "e": "clock", "node": 1, "offset": 7200.0})
+    state = link(fold(state, 1, "exit.json", {"t": 7960.0, "state": "lost", "code": 1}), 0, "gone")
+    assert state.elapsed == 60
 
 
 _INVENTED: dict[str, Callable[[int], dict[str, Any]]] = {
