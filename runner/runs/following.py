@@ -111,8 +111,6 @@ class Following:
         """Node rank → the last request that was sent, and the link used: it may have been lost with the link."""
         self._ended: set[int] = set()
         self._result_at: float | None = None
-        self._known = run.settled
-        """Whether the run had ended before, judging by the hosts that have told their end."""
         self._failed = False
         self._skips = 0
         self._read = 0
@@ -310,9 +308,9 @@ class Following:
         patience = 0.0 if self._all_known else GIVE_UP_AFTER if self.state.result is None else LINGER
         if time.monotonic() - self._result_at < patience:
             return False
-        told = self.run.ends()  # to another command
+        ends = self.run.ends()  # another command may have asked these hosts
         for host in waiting:
-            end = told.get(host.node)
+            end = ends.get(host.node)
             self.state = fold(self.state, host.node, ExitFile(end)) if end else link(self.state, host.node, "gone")
         return True
 

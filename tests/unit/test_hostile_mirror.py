@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from disttui.runner.cli.app import cli
 from disttui.runner.cli.render.live import TextPrinter
 from disttui.runner.errors import DisttuiError, HostError
-from disttui.runner.runs import following, remote
+from disttui.runner.runs import remote
 from disttui.runner.runs.contents import read_content
 from disttui.runner.runs.state import begin
 from disttui.runner.untrusted.records import records
@@ -184,7 +184,6 @@ def test_pipe_or_folder_in_place_of_a_run_file_does_not_block(
     plant: Callable[[Path], None], base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job on this machine runs as the same user, and may have put it there."""
-    monkeypatch.setattr(following, "LINGER", 0.0)
     write(base, {})
     folder = base / "disttui/runs" / RUN
     own = [folder / name for name in ("seen.json", "notes.json", "diagnoses.json", "provenance.json", "run.json")]
