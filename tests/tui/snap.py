@@ -33,14 +33,16 @@ def is_drawn(app: App[Any]) -> bool:
     return app.screen._compositor.size == app.size
 
 
-def assert_snapshot(app: App[Any], name: str) -> None:
-    """Compare the screen with `snapshots/<name>.txt`; DISTTUI_SNAPSHOTS=write writes it."""
+async def assert_snapshot(pilot: Pilot[None], name: str) -> None:
+    """Wait until the screen looks like `snapshots/<name>.txt`; DISTTUI_SNAPSHOTS=write writes it."""
     path = FOLDER / f"{name}.txt"
-    shown = screen_text(app)
     if os.environ.get("DISTTUI_SNAPSHOTS") == "write":
         path.parent.mkdir(exist_ok=True)
-        path.write_text(shown)
-    assert shown == snapshot(name)
+        path.write_text(screen_text(pilot.app))
+    expected, patience = snapshot(name), Patience(20.0)
+    while screen_text(pilot.app) != expected and not patience.ended:  # what a thread finds may come later
+        await asyncio.sleep(0.1)
+    assert screen_text(pilot.app) == expected
 
 
 def snapshot(name: str) -> str:
@@ -58,7 +60,7 @@ async def assert_snapshots(pilot: Pilot[None], name: str, sizes: Sequence[tuple[
             await pilot.resize_terminal(width, height)
             await pilot.pause(0.1)
         await until(pilot, lambda: True)
-        assert_snapshot(pilot.app, name.format(f"{width}x{height}"))
+        await assert_snapshot(pilot, name.format(f"{width}x{height}"))
     await pilot.resize_terminal(*before)
 
 

@@ -38,7 +38,7 @@ def test_nothing_slow_is_imported_before_the_first_screen() -> None:
 async def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
     async with kit.home(tmp_path, kit.busy_machine, size=(100, 70)) as (app, pilot):
         await press(pilot, "question_mark")
-        assert_snapshot(app, "help_home_100x70")
+        await assert_snapshot(pilot, "help_home_100x70")
         text = screen_text(app)
         for words in ("describe hosts and job in the wizard", "quit; runs continue, except in a sandbox", "last row"):
             assert words in text

@@ -44,7 +44,7 @@ async def test_marked_runs_are_overlaid_and_the_best_is_marked(tmp_path: Path) -
         assert "v compare" not in screen_text(app), "one run is compared with nothing"
         await press(pilot, "space", "space", shows="v compare")
         await _opened(app, pilot, 0)
-        assert_snapshot(app, "compare-120x35")
+        await assert_snapshot(pilot, "compare-120x35")
         for size in ((120, 35), (80, 24), (200, 50)):
             await pilot.resize_terminal(*size)
             await until(pilot, lambda size=size: app.size == size)  # type: ignore[misc]

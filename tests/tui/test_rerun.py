@@ -67,7 +67,7 @@ async def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Pat
             await pilot.resize_terminal(*size)
             await until(pilot, lambda: re.search(r"• var.lr +1.5e-4 +was 0.0003", screen_text(app)))
         app.screen.query_one("#value-0", Input).value += " --steps 10"
-        await pilot.press("enter")
+        await press(pilot, "enter", then=lambda: opened)
     (made,) = opened
     assert made.profile.job.args == ("--lr", "1.5e-4", "--name", "two words", "--steps", "10")
     assert (made.profile.launch.grace, made.resume_from) == (7, None)
@@ -84,7 +84,7 @@ async def test_a_run_is_resumed_from_the_checkpoint_that_is_chosen(
     async with _form(tmp_path, "R") as (app, pilot, opened):
         line = r"› +with step-005000-a1 +5,000 +1.2 +.* ago +3.0 GiB +grace"
         await until(pilot, lambda: re.search(line, screen_text(app)))
-        await pilot.press(*keys, "enter")
+        await press(pilot, *keys, "enter", then=lambda: opened)
     (made,) = opened
     folder = "~/.disttui/runs/pair-91bd/checkpoints"
     assert made.resume_from == (None if source is None else folder + source)
@@ -146,7 +146,7 @@ async def test_a_rerun_uses_recorded_code_or_the_current_folder(
                 choice.value = "maybe"
                 await press(pilot, "enter", shows="latest code: expected yes or no")
                 choice.value = typed
-            await pilot.press("enter")
+            await press(pilot, "enter", then=lambda: opened)
     (again_,) = opened
     assert (again_.code.recorded, again_.code.size) == (not latest, 2 if latest else 1)
 

@@ -67,14 +67,14 @@ async def test_looks(tmp_path: Path) -> None:
 
 
 async def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:
-    async with opened(tmp_path, (80, 24)) as (app, screen, pilot):
+    async with opened(tmp_path, (80, 24)) as (_, screen, pilot):
         feed(screen, 2, 4)
         await press(pilot, "j", "j", "enter")
-        assert_snapshot(app, "top_gpu")
+        await assert_snapshot(pilot, "top_gpu")
         await pilot.press("escape")
         screen.show(kit.troubled(), kit.NOW)
         await pilot.pause()
-        assert_snapshot(app, "top_trouble")
+        await assert_snapshot(pilot, "top_trouble")
 
 
 async def test_the_owner_of_a_gpu_is_in_its_row_and_can_be_filtered(tmp_path: Path) -> None:

@@ -70,8 +70,7 @@ async def test_a_profile_that_everybody_can_write_is_asked_about(
         path.write_text(PROFILE.replace("source v/bin/activate", "evil"))
         await pilot.press(answer)
         if answer == "n":
-            await until(pilot, lambda: app.screen is not asked)
-            await app.workers.wait_for_complete()
+            await until(pilot, lambda: app.screen is not asked and all(one.is_finished for one in app.workers))
             assert not isinstance(app.screen, WizardScreen)
             return
         await until(pilot, lambda: isinstance(app.screen, WizardScreen))

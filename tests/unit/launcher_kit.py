@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,11 @@ class Launch:
         self.send(args, env, {} if listener is None else {"listener": listener})
 
     def send(self, args: Sequence[str], env: dict[str, str], more: dict[str, int] | None = None) -> None:
-        """Send a start line."""
+        """Send a start line, unless the launcher has already ended: `end` says why."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"args": args, "env": env, **(more or {})}).encode() + b"\n")
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
 
     def end(self) -> dict[str, Any]:
         """Wait for the end; launcher.json, whose code must be the exit code."""

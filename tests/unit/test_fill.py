@@ -114,9 +114,10 @@ def twin(log: Path) -> Path:
 
 
 class Slow(threading.Event):
-    """Whether the link is slow, and how many bytes it has carried since it is."""
+    """Whether the link is slow, how many bytes it has carried since it is, and after how many it is silent."""
 
     carried = 0
+    limit = SIZE
 
 
 @pytest.fixture
@@ -126,6 +127,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
 
     def read_slowly(stream: LocalStream, size: int, timeout: float | None = None) -> bytes:
         time.sleep(0.01 if slow.is_set() else 0)
+        while slow.is_set() and slow.carried >= slow.limit:
+            time.sleep(0.01)
         data = read(stream, 65536, timeout)
         slow.carried += len(data) if slow.is_set() else 0
         return data
@@ -155,12 +158,14 @@ def test_a_link_whose_reads_cannot_be_ended_is_closed(
 ) -> None:
     (store.folder / LOG).unlink()
     (store.folder / LOG).mkdir()
+    slow.limit = 4 * MIB
     slow.set()
     monkeypatch.setattr("disttui.runner.runs.remote.REACH", 0.0)
     with pytest.raises(DisttuiError, match="Is a directory"):
         fill(link, run, 0, store, LOG)
     with pytest.raises(HostError, match="the link broke"):
         link.request("list", run_dir=run.run_dir)
+    slow.clear()
 
 
 def test_reads_come_one_after_another(run: KnownRun, log: Path, link: Link) -> None:
