@@ -108,11 +108,12 @@ def rebooted(*died: Cluster) -> None:
     """What a host has after a power cut: these runs' files, of another boot, whose pids are those of new processes."""
     new = procs.identity(os.getpid())
     pid, start = f'"pid":{new["pid"]}', f'"start_time":{new["start_time"]}'
+    all_of_them = [who for run in died for up in [run.supervisor(0)] for who in (up, up["warden"])]
+    for way in (signal.SIGSTOP, signal.SIGKILL):  # none sees another's death, and tidies up or starts
+        for who in all_of_them:
+            os.kill(who["pid"], way)
+    wait_for(lambda: not any(map(procs.alive, all_of_them)), "their death")
     for run in died:
-        up = run.supervisor(0)
-        for who in (up, up["warden"]):
-            os.kill(who["pid"], signal.SIGKILL)
-            wait_for(lambda: not procs.alive(who), "its death")  # noqa: B023 - called at once
         lease = next(path for path in leases_folder().iterdir() if run.run.encode() in path.read_bytes())
         for path in (run.path(0, "supervisor.json"), lease):
             text = re.sub(r'"pid": ?\d+', pid, path.read_text().replace(new["boot_id"], "0" * 36))
