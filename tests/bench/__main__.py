@@ -1,4 +1,4 @@
-"""`python -m tests.bench [PART…]`: measures the command line against the obvious alternatives, as ratios in one run."""
+"""`python -m tests.bench [RUNS] [PART…]`: the command line against the obvious alternatives, as ratios in one run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ APP = ("app-start", "app-cost", "app-keys", "app-gigabyte", "app-thousand", "app
 PARTS = ("first-step", "launchers", "delay", "flood", "overhead", "probe", "mirror", "faults", "frameworks", *APP)
 
 
-def main(parts: list[str], runs: int = 7) -> None:
+def main(parts: list[str], runs: int) -> None:
     """Run the parts that are named, all of them by default, and print their tables."""
     # An installed program has its bytecode; the first run of each, which does not count, writes it here.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -78,4 +78,5 @@ def main(parts: list[str], runs: int = 7) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    runs, *words = sys.argv[1:] if sys.argv[1:2] and sys.argv[1].isdigit() else ["7", *sys.argv[1:]]
+    main(words, int(runs))

@@ -30,7 +30,7 @@ from unittest.mock import patch
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.runs.contents import read_content
 from disttui.runner.runs.following import Following
-from disttui.runner.runs.registry import load_run
+from disttui.runner.runs.registry import KnownRun, load_run
 from disttui.runner.runs.state import link
 from disttui.tui.app import DisttuiApp
 from disttui.tui.charts.chart import Chart
@@ -114,11 +114,10 @@ def serve(mirror: str, hosts: str, per_host: str) -> None:
     """The app itself, in the child."""
 
     @contextmanager
-    def attached(app: object, run: str) -> Any:
-        known = load_run(Path(mirror))
-        yield Following(known, Path(mirror), partial(Viewer().link_to, known))
+    def follow(viewer: Viewer, run: KnownRun, **_: object) -> Iterator[Following]:
+        yield Following(run, Path(mirror), partial(viewer.link_to, run))
 
-    with patch.multiple(dashboard, attached=attached, LiveFeed=Generated):
+    with patch.multiple(dashboard, find_run=lambda *_: load_run(Path(mirror)), follow=follow, LiveFeed=Generated):
         DisttuiApp({**os.environ, "XDG_DATA_HOME": mirror}, first=First("run", ("bench-1",))).run()
 
 

@@ -12,7 +12,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SIZE = (160, 48)
@@ -52,14 +52,11 @@ class Screen:
         return time.monotonic() - begun
 
     def drain(self, seconds: float) -> int:
-        """Let it write for a while; return how many bytes came."""
+        """Let it write for a while; return how many bytes came. Raises OSError if it ends."""
         sent, end = 0, time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if select.select([self.terminal], [], [], left)[0]:
-                try:
-                    sent += len(os.read(self.terminal, 65536))
-                except OSError:
-                    break
+                sent += len(os.read(self.terminal, 65536))
         return sent
 
     @property
@@ -82,7 +79,8 @@ class Screen:
     def close(self) -> None:
         """End it."""
         self._child.terminate()
-        self.drain(1.0)
+        with suppress(OSError):
+            self.drain(1.0)
         self._child.kill()
         self._child.wait()
         os.close(self.terminal)
