@@ -124,6 +124,7 @@ async def test_whole_run_values_set_elsewhere_show_no_dead_key(tmp_path: Path, m
             assert not await _dead(pilot, app, partial(at, row)), row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pane", ["hosts", "chart0", "log"])
 async def test_the_replay_of_an_ended_run_shows_no_dead_key(tmp_path: Path, pane: str) -> None:
     async with kit.replayed(tmp_path, (160, 45)) as (app, pilot, screen):

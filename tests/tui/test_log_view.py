@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,7 @@ async def test_an_attempts_log_stays_until_the_next_one_prints(writer: Writer) -
         await until(pilot, lambda: app.log_view.reading.log.settled)
         assert app.log_view.reading.log.attempt == 1
         await until(pilot, lambda: "the last words" in screen_text(app))
+        assert "nothing yet" not in screen_text(app)
         second.write({0: ["attempt two begins"]})
         await until(pilot, lambda: "attempt two begins" in screen_text(app))
         await press(pilot, "left_square_bracket", shows="the last words")
@@ -282,6 +284,15 @@ async def test_nothing_yet(writer: Writer) -> None:
             await pilot.press(key)
             await pilot.press("escape")
         assert "printed nothing yet" in screen_text(app)
+
+
+async def test_a_log_is_not_called_empty_before_it_is_read(writer: Writer) -> None:
+    async with log_view(writer) as (app, pilot):
+        await until(pilot, lambda: "printed nothing yet" in screen_text(app))
+        lines = app.log_view.lines
+        for complete in (False, True):
+            lines.take(replace(lines.progress, complete=complete))
+            await until(pilot, lambda: ("printed nothing yet" in screen_text(app)) == complete)  # noqa: B023
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")

@@ -121,7 +121,7 @@ def _known(folder: Path) -> KnownRun:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(answer=ANY)
 def test_whatever_a_host_answers_a_command_has_an_end(
     answer: Any, tmp_path: Path, wired: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch

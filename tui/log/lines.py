@@ -318,6 +318,8 @@ class LogBody(Widget, can_focus=True):
         self._labels.clear()
 
     def _said_of_nothing(self) -> str:
+        if not self.progress.complete:
+            return ""  # there may be lines
         filtered = self.contents.choice.patterns and self.progress.total
         return "No matches; esc clears the filter." if filtered else self.nothing
 
@@ -328,7 +330,8 @@ class LogBody(Widget, can_focus=True):
         places = tuple((lines.place(row), part, lines.rows.count(row)) for row, part in rows)
         tails = self.progress.tails if rows and rows[-1][0] >= lines.count else ()
         attempt = self.progress.work.log.attempt
-        return attempt, self.contents.choice, self.contents.prefixed, places, tails, self._thumb(rows)
+        said = "" if rows else self._said_of_nothing()
+        return attempt, self.contents.choice, self.contents.prefixed, places, tails, self._thumb(rows), said
 
     def _thumb(self, rows: list[tuple[int, int]]) -> range:
         """The rows of the scroll bar's thumb; empty if all lines are visible."""

@@ -440,7 +440,7 @@ def _whole_line(line: str) -> Optional[Record]:
         return found
     if found.keys() <= {"step", "steps"}:
         _unquoted(found, line)
-    elif "{" not in line:  # iter: 2, lr: 0.00003, 'loss': '28.8': _QUOTED matches the quoted part
+    elif "{" not in line:  # such as iter: 2, lr: 0.00003, 'loss': '28.8'
         _unquoted(found, re.split("['\"]", _IN_QUOTES.sub(" ; ", line), maxsplit=1)[0])
     settle_loss(found)
     if counted and not counted.group(2):
