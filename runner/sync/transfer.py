@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import struct
 import threading
 import time
 import zlib
@@ -69,6 +70,10 @@ _OFFER = 10.0
 _COMPLETE = 4
 """Complete hosts that a host tries, one after the other, if its first peers could not serve it."""
 _PIECE = 4 * CHUNK
+_FRAME = CHUNK - 256
+"""Bytes of a piece of the upload, so that it and its head fill two SSH packets, not two and a little of a third."""
+_STORED = 0xFFFF
+"""Most bytes of a block of a deflate stream that is not compressed."""
 _SAMPLE = 4096
 """Bytes at the beginning of a piece that are compressed to test whether compression helps."""
 _PACE = 0.5
@@ -85,7 +90,8 @@ class TreeParcel:
     here: bool = True
     """Whether this machine's store has all objects; otherwise only the manifest, and a host has the others."""
     new: tuple[tuple[str, int], ...] = ()
-    """Names and sizes of objects that hosts most likely lack; small ones are sent without asking."""
+    """Names and sizes of objects that hosts most likely lack: a single host is sent the manifest without asking, and
+    these objects as well if they are small."""
 
     @cached_property
     def beginning(self) -> list[_Sent]:
@@ -104,31 +110,36 @@ class TreeParcel:
 
 
 class _Packer:
-    """Makes a deflate stream that compresses only what shrinks, since compression is slower than a fast network."""
+    """Makes a deflate stream (RFC 1951) that compresses only what shrinks, as that is slower than a fast network."""
 
     def __init__(self) -> None:
-        self._packers = [zlib.compressobj(level, wbits=-zlib.MAX_WBITS) for level in (0, 1)]
-        self._chosen = 1
+        self._packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
+        self._unflushed = False
 
     def pack(self, data: bytes) -> bytes:
         """Add data; return the bytes of the stream that are ready."""
         sample = data[:_SAMPLE]
-        chosen = int(len(sample) < _SAMPLE or len(zlib.compress(sample, 1)) < 0.9 * _SAMPLE)
-        # After a full flush, blocks do not refer to earlier data, part of which came from the other packer.
-        before = b"" if chosen == self._chosen else self._packers[self._chosen].flush(zlib.Z_FULL_FLUSH)
-        self._chosen = chosen
-        return before + self._packers[chosen].compress(data)
+        if len(sample) < _SAMPLE or len(zlib.compress(sample, 1)) < 0.9 * _SAMPLE:
+            self._unflushed = True
+            return self._packer.compress(data)
+        # After a full flush, later blocks refer to nothing before it, so blocks may be inserted here.
+        blocks = [self._packer.flush(zlib.Z_FULL_FLUSH)] if self._unflushed else []
+        self._unflushed = False
+        for at in range(0, len(data), _STORED):
+            block = data[at : at + _STORED]
+            blocks += struct.pack("<BHH", 0, len(block), _STORED - len(block)), block
+        return b"".join(blocks)
 
     def end(self) -> bytes:
         """Return the remaining bytes of the stream."""
-        return self._packers[self._chosen].flush()
+        return self._packer.flush()
 
 
 def _frames(ready: bytearray, least: int) -> Iterator[bytes]:
-    """Remove and yield frames of at most `CHUNK` bytes from the beginning, while at least `least` bytes remain."""
+    """Remove and yield frames of at most `_FRAME` bytes from the beginning, while at least `least` bytes remain."""
     while len(ready) >= least:
         with memoryview(ready) as view:
-            some = [bytes(view[at : at + CHUNK]) for at in range(0, len(ready) - least + 1, CHUNK)]
+            some = [bytes(view[at : at + _FRAME]) for at in range(0, len(ready) - least + 1, _FRAME)]
         del ready[: sum(map(len, some))]
         yield from some
 
@@ -384,7 +395,7 @@ class _Sender:
         return work()
 
     def _ask(self) -> TreeAnswer:
-        if self._alone and self._parcel.likely:
+        if self._alone and self._parcel.new:
             return self._put(self._parcel.beginning)  # asking is needless: the host lacks this
         return self._heard_of(self._link.submit("sync", **self._request))
 
@@ -463,8 +474,8 @@ class _Sender:
                 for data in self._content(one):
                     done += len(data)
                     ready += packer.pack(data)
-                    for frame in _frames(ready, CHUNK):
-                        sent += CHUNK
+                    for frame in _frames(ready, _FRAME):
+                        sent += _FRAME
                         yield frame
                         if len(pieces) > 1 or one.name != self._parcel.tree:
                             self._progress(number, len(pieces), done, total, sent, begun)
