@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -95,7 +96,7 @@ def list_runs(
     runs = [run for run in runs if replace(wanted, states=()).takes(rows[run.run])]
     rows = {run.run: rows[run.run] for run in runs}
     if not local:
-        _refresh_all(viewer, [run for run in runs if not run.settled], rows, LIMIT)
+        _refresh_all(viewer, [run for run in runs if not run.settled], rows, PATIENCE if hosts else LIMIT)
     silent = _others(hosts, viewer.connector(), run_dir, rows) if hosts else []
     newest = sorted(filter(wanted.takes, rows.values()), key=lambda row: -(number(row.get("started")) or 0.0))
     return Listing(newest, problems, silent)
@@ -129,12 +130,14 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, Run
         limit,
     )
     for run in runs:
-        answers = {
-            node: summary
+        found = [
+            (node, summary)
             for node, host in enumerate(run.hosts)
             for summary in answered.get((place_of_host(host), run.run_dir), ())
-            if summary["run"] == run.run and summary.get("node_rank") == node
-        }
+            if summary["run"] == run.run
+        ]
+        answers = {node: summary for node, summary in found if summary.get("node_rank") == node}
+        unreadable = [summary["problem"] for _, summary in found if "problem" in summary]
         if answers:
             rows[run.run] = run.summary(answers)
             silent = [host.name for host in run.hosts if place_of_host(host) in failed]
@@ -143,6 +146,8 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, Run
         elif place_of_host(run.hosts[0]) in failed:
             why = failed[place_of_host(run.hosts[0])].reason.partition("\n")[0]
             rows[run.run]["note"] = f"not refreshed: {clean(why)}"
+        elif unreadable:
+            rows[run.run]["note"] = clean(unreadable[0])
         elif run.heard:
             run.note_removed([node for node, host in enumerate(run.hosts) if place_of_host(host) not in failed])
             rows[run.run] = run.summary()
@@ -201,12 +206,16 @@ def _ask(
         }
         for (place, run_dir), future in futures.items():
             try:
-                answered[place, run_dir] = summaries(future.result(limit))
+                answer = future.result(limit)
+                answered[place, run_dir] = summaries(answer)
+                if answer.get("more"):
+                    what = f"there are too many runs in {run_dir} to list the oldest"
+                    failed[place] = HostError(hosts[place].name, what, "Remove old ones: disttui runs gc --older 30d")
                 if leases is not None:
                     leases[place] = read_leases(asked[place].result(limit).get("leases"))
             except DisttuiError as error:
                 failed[place] = error
-            except TimeoutError:
+            except FutureTimeout:
                 failed[place] = HostError(hosts[place].name, f"no answer in {limit:.0f} s")
     return answered, failed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args
@@ -204,6 +205,28 @@ class Profile(Model):
         nodes = (self._node(*keys[: len(keys) - up]) for up in range(len(keys)))
         above = next((FilePath(node.place.source).parent for node in nodes if node and node.place.line), FilePath())
         return above / expanded(path)
+
+    def rooted(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """`data`, as written or as a template, with absolute local paths: it means the same wherever it is read."""
+        found = copy.deepcopy(dict(data))
+
+        def root(within: Any, key: str | int, *above: str | int) -> None:
+            word = within.get(key, ".") if isinstance(within, dict) else within[key]
+            if isinstance(word, str) and "${" not in word and word[:1] != "~":
+                within[key] = str(self.local_path(word, *above, key).absolute())
+
+        job = found.get("job")
+        for name in ("sync", "environment"):
+            value = job.get(name) if isinstance(job, dict) else None
+            if isinstance(value, str):
+                root(job, name, "job")
+            elif isinstance(value, dict):
+                for key in ("from", *(["wheels"] if "wheels" in value else [])):
+                    root(value, key, "job", name)
+        for index, one in enumerate(self.data):
+            if not (one.is_address or one.host_path[0]):
+                root(found["data"][index], "from", "data", index)
+        return found
 
     def host_env(self, rank: int) -> dict[str, str]:
         """The environment of the host of a node rank, references unresolved; host overrides job, job the profile."""
@@ -446,7 +469,11 @@ def _slurm_flaws(slurm: Slurm | None, launch: Launch, hosts: tuple[Host, ...]) -
     if hosts[0].gpus is not None:
         yield "Slurm chooses the GPUs", "set the number with slurm.gpus_per_node", ("hosts", 0, "gpus")
     if hosts[0].num_processes is None and not slurm.gpus_per_node:
-        yield "num_processes is auto, but no GPU is requested", "set the number of ranks per node", ("slurm",)
+        yield (
+            "num_processes is auto, but slurm.gpus_per_node is not set",
+            "set the number of ranks per node",
+            ("slurm",),
+        )
     for name in ("address", "interface"):
         if getattr(hosts[0], name):
             what = f"the login node's {name} does not apply to the job's nodes"

@@ -414,6 +414,8 @@ class StacksAnswer(TypedDict):
 class Listed(TypedDict):
     runs: list[dict[str, object]]
     """Summaries with values as in the files."""
+    more: bool
+    """Whether older runs are left out, since one answer cannot hold all."""
 
 
 class File(TypedDict):

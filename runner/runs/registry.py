@@ -33,7 +33,7 @@ from disttui.runner.protocol.regular import read_regular, regular
 from disttui.runner.protocol.requests import Run
 from disttui.runner.protocol.summary import summarize
 from disttui.runner.runs.state import RunState, begin, job_nodes, outcome
-from disttui.runner.runs.store import NO_ROOM, mirrors_folder
+from disttui.runner.runs.store import NO_ROOM, host_folder, lend, mirrors_folder
 from disttui.runner.runs.summary import SANDBOX, SANDBOX_ENDED, RunStatus, Summary, end_of, summary_of
 from disttui.runner.text import clean
 from disttui.runner.untrusted.decode import decode
@@ -297,7 +297,8 @@ def keep(
     hosts = tuple(KnownHost.of(host, host.name, count) for host, count in zip(profile.hosts, counts, strict=True))
     known = {"run_dir": profile.launch.run_dir, "started": time.time(), "by": whoami(), **known}
     folder = inside(mirrors_folder(environ), run)
-    return remember(KnownRun(run, folder, hosts, profile.as_written(), template=profile.template, **known))
+    written, template = profile.rooted(profile.as_written()), profile.template and profile.rooted(profile.template)
+    return remember(KnownRun(run, folder, hosts, written, template=template, **known))
 
 
 def remember(made: KnownRun) -> KnownRun:
@@ -336,7 +337,7 @@ def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
 
 @contextmanager
 def mirror_of(run: KnownRun) -> Iterator[Path]:
-    """The folder to mirror a run into: its own, or a temporary one while another viewer on this machine uses that.
+    """The folder to mirror a run into: its own, or a temporary one with its files while another viewer here uses that.
 
     Raises InputError if it cannot be written, or was deleted since the run was found.
     """
@@ -354,6 +355,9 @@ def mirror_of(run: KnownRun) -> Iterator[Path]:
             yield run.folder
             return
         try:
+            for node in range(len(run.hosts)):
+                with suppress(PathError):
+                    lend(host_folder(run.folder, node), host_folder(passing, node))
             yield passing
         finally:
             shutil.rmtree(passing, ignore_errors=True)

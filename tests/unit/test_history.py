@@ -23,8 +23,11 @@ from disttui.runner.cli.render.runs import render_runs
 from disttui.runner.errors import InputError
 from disttui.runner.ids import pick
 from disttui.runner.node.serve import listing
+from disttui.runner.protocol.frames import LIMIT, pack_json
 from disttui.runner.runs.registry import KnownHost, KnownRun, find_run, known_runs, load_run, mirror_of, profile_of
+from disttui.runner.runs.remote import missing
 from disttui.runner.runs.replay import replay
+from disttui.runner.runs.store import HostStore
 from tests.command import ran
 from tests.files import new_file
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile
@@ -266,6 +269,13 @@ def test_a_folder_that_may_not_be_read_names_its_owner() -> None:
         assert os.waitpid(pid, 0)[1] == 0
 
 
+def test_more_runs_than_fit_into_an_answer_leave_out_the_oldest() -> None:
+    rows: list[dict[str, object]] = [{"run": f"r-{number}", "hosts": ["n" * 1000] * 64} for number in range(62)]
+    some = listing.fitting(rows)
+    assert some == rows[: len(some)] and 20 < len(some) < 62 and len(pack_json({"runs": some})) < LIMIT
+    assert listing.fitting(rows[:9]) == rows[:9]
+
+
 def test_a_second_viewer_of_one_machine_has_a_mirror_of_its_own(tmp_path: Path) -> None:
     made = kept(tmp_path)
     with mirror_of(made) as first:
@@ -274,6 +284,20 @@ def test_a_second_viewer_of_one_machine_has_a_mirror_of_its_own(tmp_path: Path) 
         assert not second.exists()
     with mirror_of(made) as third:
         assert third == made.folder
+
+
+def test_a_second_viewer_begins_with_what_is_here(tmp_path: Path) -> None:
+    """Also where its hosts are gone for good: it may add to a file, and the first viewer may write that anew."""
+    made = kept(tmp_path)
+    mirrored(made, 0, {"exit.json": "{}", "attempt-1/rank-0.log": "one\n"})
+    with mirror_of(made), mirror_of(made) as second:
+        first, store = HostStore(made.folder / "0"), HostStore(second / "0")
+        assert missing(made, second) == [1] and b"".join(data for _, data in store.read("exit.json")) == b"{}"
+        for mirror, generation, start in ((first, 0, 4), (first, 1, 0), (store, 0, 4)):
+            mirror.announce({"file": 1, "name": "attempt-1/rank-0.log", "generation": generation, "start": start})
+            mirror.write(1, start, b"two\n")
+        assert [data for _, data in store.read("attempt-1/rank-0.log")] == [b"one\ntwo\n"]
+        assert [data for _, data in first.read("attempt-1/rank-0.log")] == [b"two\n"]
 
 
 def test_a_deleted_run_is_not_created_again(tmp_path: Path) -> None:

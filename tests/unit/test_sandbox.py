@@ -224,7 +224,7 @@ def test_a_run_knows_whether_its_sandbox_lives(tmp_path: Path) -> None:
                        ssh_config=str(played.config), sandbox=True)  # fmt: skip
         assert run.summary()["state"] == "unknown"
         with Viewer({}) as viewer, closing(viewer.link_to(run, 0)) as link:
-            assert link.request("list", run_dir=run.run_dir) == {"runs": []}
+            assert link.request("list", run_dir=run.run_dir) == {"runs": [], "more": False}
         left = tmp_path / "config"
         left.write_text(played.config.read_text())
     assert run.summary()["state"] == "lost"

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import queue
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, cast
@@ -320,7 +321,7 @@ class Server:
         return {}
 
     def do_list(self, request: requests.ListRuns) -> requests.Listed:
-        from .listing import REBOOTED, list_runs
+        from .listing import REBOOTED, fitting, list_runs
 
         run_dir, run = request.get("run_dir") or RUN_DIR, request.get("run")
         rows = list_runs(run_dir, run)
@@ -331,7 +332,8 @@ class Server:
             again = [queue_again(run_dir, one, self.node_zip, self.train_zip) for one in rebooted]
             if any(again):
                 rows = list_runs(run_dir, run)
-        return {"runs": rows}
+        found = fitting(rows)
+        return {"runs": found, "more": len(found) < len(rows)}
 
     def do_read(self, request: requests.ReadRequest, number: int) -> requests.ReadUpTo:
         from .reading import read
@@ -407,6 +409,9 @@ def _failed(error: Exception) -> Dict[str, object]:
         return {"error": {"what": problem.what, "cure": problem.cure}}
     if isinstance(error, OSError):
         return {"error": {"what": str(error), "cure": ""}}
+    if isinstance(error, ImportError) and not (error.name or "").startswith("_disttui"):
+        what = "%s of this host has no module %s" % (sys.executable, error.name or error)
+        return {"error": {"what": what, "cure": "Set `python` to another interpreter of this host."}}
     import traceback
 
     what = "".join(traceback.format_exception(type(error), error, error.__traceback__))

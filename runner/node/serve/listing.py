@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+from ...protocol.frames import LIMIT
 from ...protocol.names import RUN
 from ...protocol.summary import ends, load, summarize
 from .. import procs
@@ -35,6 +37,16 @@ def list_runs(run_dir: str, run: str | None) -> list[dict[str, object]]:
     except OSError as error:
         raise Problem("%s cannot be read: %s" % (base, error.strerror), _ask_owner(base)) from None
     return sorted(found, key=lambda summary: cast("float", summary.get("started", 0.0)), reverse=True)
+
+
+def fitting(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """The first rows, as many as one answer can hold."""
+    left = LIMIT // 2
+    for number, row in enumerate(rows):
+        left -= len(json.dumps(row)) + 2
+        if left < 0:
+            return rows[:number]
+    return rows
 
 
 def _nodes(folder: str, run: str) -> list[dict[str, object]]:
