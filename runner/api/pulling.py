@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,7 @@ _LATEST = 1e11
 _FOLDERS = ("checkpoints", "outputs")
 """Folders of what a host may offer: it cannot name anything among a user's own files."""
 _PULLED = "pulled"
-"""File in the run's local folder with the paths of all files ever pulled, each followed by a NUL."""
+"""File in the run's local folder with the paths of all files ever pulled, each followed by NUL, @, its host and NUL."""
 _READS = 10 << 20
 """Bytes per second that a host reads at least when it computes a checksum."""
 
@@ -164,7 +164,7 @@ def _wanted(
     files: Sequence[Offered],
     taken: dict[str, Offered],
     is_ours: Callable[[Path, Offered], bool],
-    pulled: Container[bytes],
+    pulled: Mapping[bytes, bytes],
 ) -> tuple[dict[Path, Offered], list[str]]:
     """Return target path → file for a host's missing files, and why others are refused.
 
@@ -181,13 +181,16 @@ def _wanted(
             if alike and is_ours(_place(to, host, file.name, apart=False), file):
                 continue  # a copy, or on a shared file system whose inode numbers differ between hosts
             path = _place(to, host, file.name, apart=known is not None)
+            anothers = pulled.get(_key(path)) not in (None, b"", os.fsencode(host))
+            if known is None and anothers and not _is_here(path, file):
+                path = _place(to, host, file.name, apart=True)  # the other host may be gone by now
         except PathError as error:
             refused.append(error.what)
             continue
         taken.setdefault(file.name, file)
         if _is_here(path, file):
             continue
-        if os.path.lexists(path) and os.fsencode(path.resolve()) not in pulled:
+        if os.path.lexists(path) and _key(path) not in pulled:
             refused.append(f"{clean(str(path))} exists, and is not from this run")
             continue
         wanted[path] = file
@@ -237,7 +240,7 @@ def _fetch(
         os.utime(half, (file.mtime, file.mtime))
         # The folder may be missing if this is a run that another one resumed.
         with contextlib.suppress(FileNotFoundError), inside(run.folder, _PULLED).open("ab") as pulled:
-            pulled.write(os.fsencode(path.resolve()) + b"\0")
+            pulled.write(_key(path) + b"\0@" + os.fsencode(run.hosts[node].name) + b"\0")
         half.replace(path)
     except OSError as error:
         if error.errno in _BLOCKED:
@@ -250,11 +253,22 @@ def _fetch(
     return path.stat().st_size - begun
 
 
-def _pulled(run: KnownRun) -> frozenset[bytes]:
-    try:
-        return frozenset(read_regular(inside(run.folder, _PULLED)).split(b"\0"))
-    except OSError:
-        return frozenset()
+def _pulled(run: KnownRun) -> dict[bytes, bytes]:
+    """Path → host of all files ever pulled; the host is b"" in records of older versions."""
+    found: dict[bytes, bytes] = {}
+    with contextlib.suppress(OSError):
+        path = b""
+        for word in read_regular(inside(run.folder, _PULLED)).split(b"\0"):
+            if word.startswith(b"@"):
+                found[path] = word[1:]
+            else:
+                path = word
+                found[path] = b""
+    return found
+
+
+def _key(path: Path) -> bytes:
+    return os.fsencode(path.resolve())
 
 
 def _receive(

@@ -157,6 +157,16 @@ def test_file_of_two_hosts_is_pulled_once_if_shared_or_equal(
     assert (to / "outputs/x.pt").read_bytes() == b"evil"
 
 
+def test_a_pull_without_a_host_keeps_the_copy_of_its_file(tmp_path: Path) -> None:
+    others = _files("outputs/x.pt").replace("1.0", "2.0").replace("evil", "good")
+    newer = others.replace("2.0", "3.0").replace("good", "best")
+    to = tmp_path / "to"
+    for first, second in ((_files("outputs/x.pt"), others), ("os._exit(0)", others), ("os._exit(0)", newer)):
+        pull(viewer(), lied(tmp_path, liar(tmp_path, "n1", first), liar(tmp_path, "n2", second)), to)
+        assert (to / "outputs/x.pt").read_bytes() == b"evil"
+    assert (to / "n2/outputs/x.pt").read_bytes() == b"best"
+
+
 def test_half_file_of_one_host_does_not_begin_anothers_file(tmp_path: Path) -> None:
     to = tmp_path / "to"
     run = lied(
