@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from disttui.runner.api.listing import Place, place_of_host
 from disttui.runner.api.questions import HostNotice, ignore, problem_of
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
@@ -174,8 +175,16 @@ def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
         raise InputError(
             f"{short(run.run)} is still active on {', '.join(living)}", f"Stop it first: disttui stop {short(run.run)}"
         )
+    if not any(found.values()) and _starts(run):
+        cure = f"Try again later, or remove only the local files: disttui runs forget {short(run.run)} --here"
+        raise InputError(f"{short(run.run)} is being started, or its start was killed", cure)
     _raise_first(listed)
     _raise_first(reached.ask("forget", [node for node, ones in found.items() if ones], **run.request()))
+
+
+def _starts(run: KnownRun) -> bool:
+    """Whether a run that no host has may still be sent its code and data, which may take hours."""
+    return not (run.heard or run.problem or run.ends()) and time.time() - run.started < 86400.0
 
 
 class _Stop:
@@ -400,10 +409,10 @@ def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = N
     Removes nothing: `remove` does.
     """
     known, problems = known_runs(viewer.environ)
-    ended = []
+    ended, unreached = [], dict[_At, DisttuiError]()
     for run in known:
         try:
-            found = _look(viewer, run)
+            found = _look(viewer, run, unreached)
         except DisttuiError as error:
             problems.append(f"{short(run.run)}: not removed: {clean(error.sentence)}")
             continue
@@ -457,15 +466,28 @@ def remove_sweep(viewer: Viewer, name: str) -> None:
             raise InputError(f"{path}: {error.strerror}", "Delete it.") from None
 
 
-def _look(viewer: Viewer, run: KnownRun) -> Old | None:
-    """A run with its end and size; None while it is running. Raises DisttuiError if a host cannot be reached."""
+_At = tuple[str | None, Place]
+"""Configuration of ssh, and address."""
+
+
+def _look(viewer: Viewer, run: KnownRun, unreached: dict[_At, DisttuiError]) -> Old | None:
+    """A run with its end and size; None while it is running. Raises DisttuiError if a host cannot be reached.
+
+    Args:
+        unreached: The errors of such hosts, so that each is tried only once.
+    """
     here = disk_use(str(run.folder))
     known: Summary = run.summary()
     if run.gone:
         return Old(run, _ended(known, run), here)
+    places = [(run.ssh_config, place_of_host(host)) for host in run.hosts]
+    for place in places:
+        if place in unreached:
+            raise unreached[place]
     with viewer.reach(run, limit=LIMIT) as reached:
+        unreached.update({places[node]: error for node, error in reached.errors.items()})
         reached.refuse_some()
-        held = here
+        held, has_it = here, False
         for node, answer in reached.ask("list", **run.request()).items():
             if isinstance(answer, DisttuiError):
                 raise answer
@@ -474,7 +496,9 @@ def _look(viewer: Viewer, run: KnownRun) -> Old | None:
                     if one.get("alive") or "problem" in one:
                         return None
                     known.update(one)
-                    held += one.get("size", 0)
+                    held, has_it = held + one.get("size", 0), True
+    if not has_it and _starts(run):
+        return None
     return Old(run, _ended(known, run), held)
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from disttui.runner.api import ending
 from disttui.runner.api.questions import HostNotice
-from disttui.runner.errors import HostError
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import HostError, InputError
 from disttui.runner.render.stopping import stopped_lines
-from disttui.runner.runs.registry import KnownHost
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.remote import Reached
 from tests.unit.liar_kit import liar, lied, viewer
 from tests.unit.runs_kit import SLEEP, making
 
@@ -98,6 +101,31 @@ def test_host_that_refuses_the_stop_is_not_reported_as_stopped(tmp_path: Path, s
         f"lied-1a2b {state} on one",
         "not confirmed by two: repeat the stop when they are reachable",
     ]
+
+
+def test_a_run_that_is_being_started_is_not_forgotten(tmp_path: Path) -> None:
+    """Its code or data is on the way: no host has heard of it yet."""
+    run = lied(tmp_path, liar(tmp_path, "n1", 'yield {"ok": {"runs": [], "more": False}}'))
+    here = viewer(tmp_path)
+    with pytest.raises(InputError, match="lied-1a2b is being started, or its start was killed"):
+        ending.forget(here, run)
+    assert run.folder.exists() and ending.old_runs(here, older=-1.0).runs == ()
+    replace(run, started=run.started - 2 * 86400).save()
+    assert [old.run.run for old in ending.old_runs(here, older=-1.0).runs] == ["lied-1a2b"]
+
+
+def test_each_host_that_is_gone_is_tried_once_for_all_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        lied(tmp_path, KnownHost("n1", "127.0.0.1", port=9), run=f"gone-{number}")
+    asked, reach = list[KnownRun](), Viewer.reach
+
+    def reached(here: Viewer, run: KnownRun, **more: Any) -> Reached:
+        asked.append(run)
+        return reach(here, run, **more)
+
+    monkeypatch.setattr(Viewer, "reach", reached)
+    found = ending.old_runs(viewer(tmp_path), older=0.0)
+    assert found.runs == () and len(found.problems) == 3 and len(asked) == 1
 
 
 def test_stop_works_after_the_interpreter_has_gone(tmp_path: Path) -> None:

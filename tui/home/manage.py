@@ -176,13 +176,16 @@ class ManagingScreen(DisttuiScreen):
         try:
             viewer = app.viewer()
             run = find_run(viewer, run_id)
-            for line in stopped_lines(stop(viewer, run, tell=tell)):
-                app.notify(line)
-            catch_up(viewer, run)
+            stopped = stop(viewer, run, tell=tell)
+            for line in stopped_lines(stopped):
+                app.notify(line, severity="information" if stopped.complete else "warning")
         except DisttuiError as error:
             app.notify(str(error), title=f"{short(run_id)} was not stopped", severity="error", timeout=15)
         else:
-            app.notify(f"{short(run_id)} stopped after {duration(monotonic() - began)}")
+            if stopped.complete and not stopped.before:
+                app.notify(f"{short(run_id)} stopped after {duration(monotonic() - began)}")
+            with suppress(DisttuiError):  # what the hosts still have can be fetched later
+                catch_up(viewer, run)
         self.app.call_from_thread(self.read, True)
 
     @work(group="ask")
