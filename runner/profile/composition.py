@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic_core import PydanticCustomError
+
 from disttui.runner.errors import InputError
 from disttui.runner.paths import PathError, here, inside
+from disttui.runner.profile.fields import split_host
 from disttui.runner.profile.library import (
     EXAMPLES,
     INVENTORIES,
@@ -202,10 +206,12 @@ class _Assembler:
                 named.setdefault(name, []).append(at)
                 logins.setdefault((name, *_login(item)), []).append(at)
         for item in top.items:
-            name = _host_name(item)
+            name, login = _host_name(item), _login(item)
             same = named.get(name, [])
-            if len(same) > 1:
-                same = logins.get((name, *_login(item))) or same
+            if isinstance(item, ScalarNode) and any(login):
+                same = logins.get((name, *login), [])  # another login in a word means another host
+            elif len(same) > 1:
+                same = logins.get((name, *login)) or same
             if len(same) > 1:
                 what = f"{len(same)} hosts are named {quoted(name)}"
                 self._problem(item.place, what, "name each in its file")
@@ -216,7 +222,7 @@ class _Assembler:
                 named[name].remove(at)
                 logins.get((name, *_login(base.items[at])), []).remove(at)
                 if isinstance(item, MappingNode):
-                    items[at] = self.over(_as_mapping(items[at]), item, ("hosts", name))
+                    items[at] = self.over(_as_mapping(items[at]), _as_mapping(item), ("hosts", name))
         return SequenceNode(top.place, tuple(items))
 
     def _hosts(self, node: Node, where: _Where) -> Node:
@@ -242,7 +248,8 @@ class _Assembler:
     def _only(self, hosts: SequenceNode, only: Node) -> SequenceNode:
         known: dict[str, list[Node]] = {}
         for host in hosts.items:
-            known.setdefault(_host_name(host), []).append(host)
+            for name in _names(host):
+                known.setdefault(name, []).append(host)
         if not isinstance(only, SequenceNode) or not all(isinstance(item, ScalarNode) for item in only.items):
             self._problem(only.place, "only is not a list of names", "expected one, like [node1, node2]")
             return hosts
@@ -409,31 +416,49 @@ def _check_keys(node: MappingNode, known: Sequence[str], problems: list[ProfileP
 
 
 def _changed(host: Node, wanted: MappingNode, assembler: _Assembler) -> Node:
-    for key in ("*", _host_name(host)):
+    names = _names(host)
+    for key in ("*", *names):
         change = wanted.entries[key][1] if key in wanted.entries else None
-        if isinstance(change, MappingNode) and not isinstance(host, SequenceNode):
+        if isinstance(change, MappingNode) and not isinstance(host, SequenceNode) and "local" not in names:
             host = assembler.over(_as_mapping(host), change, ("hosts", key))
     return host
 
 
 def _host_name(node: Node) -> str:
-    if isinstance(node, ScalarNode):
-        return node.text
-    if isinstance(node, MappingNode):
+    if not isinstance(node, SequenceNode):
+        entries = _as_mapping(node).entries
         for key in ("name", "host"):
-            value = node.entries[key][1] if key in node.entries else None
+            value = entries[key][1] if key in entries else None
             if isinstance(value, ScalarNode) and value.text:
                 return value.text
     return ""
 
 
+def _names(node: Node) -> list[str]:
+    """The names under which other files may refer to a host: its name, and its entry as written."""
+    return list(dict.fromkeys([_host_name(node), *([node.text] if isinstance(node, ScalarNode) else [])]))
+
+
 def _login(node: Node) -> tuple[str | None, ...]:
     """User and port of a host, which distinguish hosts of the same name."""
-    entries = node.entries if isinstance(node, MappingNode) else {}
+    entries = {} if isinstance(node, SequenceNode) else _as_mapping(node).entries
     given = (entries[key][1] if key in entries else None for key in ("user", "port"))
     return tuple(value.text if isinstance(value, ScalarNode) else None for value in given)
 
 
 def _as_mapping(node: Node) -> MappingNode:
-    """Return a host as a mapping; one written as a single word becomes `{host: WORD}`."""
-    return node if isinstance(node, MappingNode) else MappingNode(node.place, {"host": (node.place, node)})
+    """Return a host as a mapping; user and port of a word get keys of their own, unless they are given twice."""
+    found = node if isinstance(node, MappingNode) else MappingNode(node.place, {"host": (node.place, node)})
+    at, word = found.entries.get("host", (found.place, None))
+    if isinstance(word, ScalarNode):
+        with suppress(PydanticCustomError):
+            user, host, port = split_host(word.text)
+            given = {"user": user, "port": None if port is None else str(port)}
+            new = {key: text for key, text in given.items() if text is not None}
+            if new and not new.keys() & found.entries.keys():
+                parts = {
+                    key: (at, ScalarNode(word.place, text, plain=key == "port"))
+                    for key, text in {"host": host, **new}.items()
+                }
+                return replace(found, entries={**found.entries, **parts})
+    return found

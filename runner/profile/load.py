@@ -50,6 +50,7 @@ from disttui.runner.profile.sections import (
     Notify,
     OnEnd,
     Parallel,
+    Slurm,
     Sync,
     Watch,
     WatchEvent,
@@ -65,7 +66,7 @@ from disttui.runner.profile.sections import (
 _SECTIONS: dict[str, type[BaseModel]] = {
     "": Profile, "hosts": Host, "job": Job, "launch": Launch, "parallel": Parallel, "metrics": Metrics,
     "on_end": OnEnd, "container": Container, "data": Data, "notify": Notify, "job.sync": Sync,
-    "job.environment": Environment, "watch": Watch,
+    "job.environment": Environment, "slurm": Slurm, "watch": Watch,
     "watch.nonfinite": WatchNonFinite, "watch.spike": WatchSpike, "watch.slow": WatchSlow, "watch.goal": WatchGoal,
     "watch.plateau": WatchPlateau, "watch.log": WatchLog, "watch.stall": WatchStall,
     **dict.fromkeys(("watch.disk", "watch.memory", "watch.host"), WatchEvent),
@@ -355,11 +356,12 @@ def apply(root: MappingNode, overrides: Sequence[str], problems: list[ProfilePro
         place = SourceLocation(f"--set {path.strip()}=…" if equals else f"--set {override}")
         try:
             keys = _keys(path, equals, place)
-            value = compose(text, place.source, problems, in_file=False) or ScalarNode(place, "", plain=True)
+            value = compose(text, place.source, problems, in_file=False)
             if keys[:2] == ["job", "args"] and keys[2:] and keys[2][0].isalpha():
+                value = value or ScalarNode(place, text.strip())
                 node = _put(node, keys[:2], _with_option(node, keys, value, place), place)
             else:
-                node = _put(node, keys, value, place)
+                node = _put(node, keys, value or ScalarNode(place, "", plain=True), place)
         except ProfileErrors as error:
             failed.extend(error.problems)
     if failed:

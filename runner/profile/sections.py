@@ -573,6 +573,7 @@ _OURS = (
     "wrap",
 )  # fmt: skip
 """sbatch options that would take control of the job away from disttui."""
+_GPU_OPTION = re.compile(r"--gpus|--gres=(\S*,)?gpu")
 _KNOWN = (
     "acctg-freq", "bb", "batch", "begin", "cluster-constraint", "comment", "constraint", "container", "contiguous",
     "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "deadline", "delay-boot", "dependency",
@@ -626,6 +627,11 @@ class Slurm(Model):
     """Processors on each node (--cpus-per-task of its one task); auto: one per rank."""
     options: Annotated[tuple[Annotated[f.Text, AfterValidator(_option)], ...], f.few(_MOST_OPTIONS)] = ()
     """More options of sbatch, such as [--constraint=a100, --mem=64G]."""
+
+    @property
+    def asks_gpus(self) -> bool:
+        """Whether the job gets GPUs."""
+        return self.gpus_per_node > 0 or any(map(_GPU_OPTION.match, self.options))
 
     def sbatch(self) -> list[str]:
         """The sbatch options set by this section, without `nodes` and `cpus_per_node`."""

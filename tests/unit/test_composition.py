@@ -170,6 +170,19 @@ def test_no_host_is_lost_among_others_of_its_name(team: Path) -> None:
         hosts("hosts: {inventory: twins, only: [a]}")
 
 
+def test_a_host_with_its_login_in_one_word_is_found_by_its_name(team: Path) -> None:
+    config = team.parent / "config/disttui"
+    put(team, "one.yaml", 'disttui: 1\nhosts: [alice@node1, "node2:2222", local]\njob: {builtin: bytegpt}\n')
+    found = load(put(team, "over.yaml", "extends: one\nhosts: [{host: node1, gpus: [0]}, {host: node2, gpus: [1]}]\n"))
+    logins = [(host.host, host.user, host.port, host.gpus) for host in found.hosts]
+    assert logins == [("node1", "alice", None, (0,)), ("node2", None, 2222, (1,)), ("local", None, None, None)]
+    found = load(put(team, "over.yaml", "extends: one\nhosts: [bob@node1, alice@node1]\n"))
+    assert [host.user for host in found.hosts] == ["alice", None, None, "bob"], "bob's is another host"
+    put(config, "personal.yaml", "hosts:\n  '*': {user: carol}\n  node2: {port: 1}\n")
+    found = load(team / "one.yaml")
+    assert [(host.user, host.port) for host in found.hosts] == [("carol", None), ("carol", 1), (None, None)]
+
+
 def test_personal_settings_go_over_all_and_stay_with_the_user(team: Path) -> None:
     config = team.parent / "config/disttui"
     put(

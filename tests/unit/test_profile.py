@@ -18,7 +18,7 @@ from disttui.runner.profile.load import load, parse
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.resolve import SecretValues
 from disttui.runner.profile.schema import Profile
-from disttui.runner.profile.sections import Target
+from disttui.runner.profile.sections import Slurm, Target
 from tests.files import new_file, new_folder
 
 GOOD = """\
@@ -208,6 +208,11 @@ def test_set_changes_one_option_of_the_job(before: list[str], after: list[str]) 
     assert good(f"job.args={json.dumps(before)}", "job.args.lr=5").job.args == tuple(after)
 
 
+@pytest.mark.parametrize("text", ["null", "~", "#x", ""])
+def test_set_passes_an_argument_as_it_is(text: str) -> None:
+    assert good("job.args=[]", f"job.args.lr={text}").job.args == ("--lr", text)
+
+
 def test_set_takes_dotted_options_and_indices() -> None:
     args = ["job.args=[--model.lr, 1, x]", "job.args.model.lr=2", "job.args.2=y"]
     assert good(*args).job.args == ("--model.lr", "2", "y")
@@ -218,6 +223,7 @@ def test_set_takes_dotted_options_and_indices() -> None:
     [
         ("job.args.lr=[1]", "--set job.args.lr=…: not a single value, expected text, in quotes if it looks like"),
         ("job.argz=[1]", "--set job.argz=…: unknown key 'argz', did you mean 'args'?"),
+        ("slurm.node=2", "--set slurm.node=…: unknown key 'node', did you mean 'nodes'?"),
         ("lunch.grace=1", "--set lunch.grace=…: unknown key 'lunch', did you mean 'launch'?"),
         ("launch.grace=x", "--set launch.grace=…: grace: 'x', expected seconds, from 0 to 604800 (a week)"),
         ("hosts.2=x", "--set hosts.2=…: '2' is not an index, expected 0 to 1"),
@@ -278,6 +284,27 @@ def test_a_file_with_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> 
     path.write_bytes(b"\xef\xbb\xbf" + (SMALL + "nme: x\n").replace("\n", "\r\n").encode())
     with pytest.raises(InputError, match=r"win\.yaml:4:1: unknown key 'nme', did you mean 'name'"):
         load(path)
+
+
+def test_a_kept_profile_means_the_same_files_anywhere(tmp_path: Path) -> None:
+    text = (
+        "{disttui: 1, hosts: [a, b], job: {script: x.py, sync: {exclude: [y]}, environment: req.txt}, "
+        "data: [{from: t.bin, to: ~/t}, {from: ~/u, to: ~/u}, {from: 'a:/v', to: ~/v}, {from: 's3://b/w', to: ~/w}]}"
+    )
+    profile = parse(text, tmp_path / "p.yaml")
+    found = profile.rooted(profile.as_written())
+    assert found["job"]["sync"] == {"exclude": ["y"], "from": str(tmp_path)}
+    assert found["job"]["environment"] == f"{tmp_path}/req.txt"
+    assert [one["from"] for one in found["data"]] == [f"{tmp_path}/t.bin", "~/u", "a:/v", "s3://b/w"]
+    assert (
+        parse(json.dumps(found), "other").sync_source == tmp_path and "from" not in profile.as_written()["job"]["sync"]
+    )
+
+
+@pytest.mark.parametrize("option", ["--gpus=8", "--gpus-per-task=1", "--gres=gpu:a100:4", "--gres=tmp:1,gpu:2"])
+def test_gpus_may_be_asked_for_by_options_of_slurm(option: str) -> None:
+    assert Slurm(options=(option,)).asks_gpus
+    assert not Slurm(options=("--gpu-bind=none", "--gres=tmp:1")).asks_gpus
 
 
 def test_script_becomes_a_profile_that_sends_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

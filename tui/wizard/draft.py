@@ -252,7 +252,7 @@ def open_draft(found: ReadProfile, environ: Mapping[str, str]) -> Draft:
         return Draft({key: value for key, value in profile.as_written().items() if key not in ("name", "hosts")})
     if as_data(text) != profile.as_written():
         # Composed of several files or variables, so the result becomes a new profile.
-        return Draft({"name": profile.name, **profile.as_written()}, named=True)
+        return Draft({"name": profile.name, **profile.rooted(profile.as_written())}, named=True)
     return Draft(dict(profile.as_written()), text, found.path, named=True)
 
 
