@@ -15,9 +15,11 @@ from .rank.parent import OVERLAY, PRELOAD, WATCHED
 if TYPE_CHECKING:
     from ..protocol.files import Launch, LauncherPart, Secrets, Spec
 
+_BEFORE_ACTIVATE = "exec 9<&0 </dev/null; "
+"""What `activate` reads must not be the line that starts the launcher."""
 _AFTER_ACTIVATE = """
 case $? in 0) ;; *) echo "disttui: activate ended with status $?" >&2; exit 1 ;; esac
-exec "$@"
+exec "$@" <&9 9<&-
 """
 """If `activate` fails, the launcher must not start: in another environment the job may compute something else."""
 
@@ -119,7 +121,7 @@ class HostPart(NamedTuple):
         if self.resumes(attempt):
             words += self.launch.get("resume_args", [])
         if spec["activate"]:
-            shell = ["bash", "-c", spec["activate"] + _AFTER_ACTIVATE, "disttui"]
+            shell = ["bash", "-c", _BEFORE_ACTIVATE + spec["activate"] + _AFTER_ACTIVATE, "disttui"]
             words = [*shell, python, self.node_zip, "envexec", *words]
         return [to_bytes(word) for word in words]
 

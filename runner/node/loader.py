@@ -96,7 +96,7 @@ def load() -> None:
             if hello.get(kind)
         }
         missing = [kind for kind in paths if not is_whole(paths[kind], hello[kind])]
-        answer = {"python": sys.version.split()[0], "missing": missing}
+        answer = {"python": sys.version.split()[0], "missing": missing, "node": paths["node"]}
     # From here on the frames own standard output; a stray print must not break them.
     stdout = os.fdopen(os.dup(1), "wb", 0)
     os.dup2(2, 1)

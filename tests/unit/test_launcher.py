@@ -169,9 +169,9 @@ def test_a_port_in_use_is_reported_as_such(launch: Callable[..., Launch], tmp_pa
 def test_launcher_without_a_start_message_starts_no_ranks(launch: Callable[..., Launch], tmp_path: Path) -> None:
     one = launch("script", script(tmp_path, "print('never')"), python=light_python(tmp_path / "light"))
     one.process.stdin.close()  # type: ignore[union-attr]
-    assert one.process.wait(120) == 0
+    assert one.process.wait(120) == 1
     assert sorted(p.name for p in one.attempt.iterdir()) == ["launcher.log", "launcher.ready"]
-    assert "Error" not in one.log("launcher")
+    assert one.log("launcher").strip() == "disttui: no start line arrived"
 
 
 def test_the_launcher_dies_with_who_started_it(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_hostile_words_reach_the_script_byte_for_byte(cluster: Make, tmp_path: P
     words = ["$(touch pwned)", "a b\nc", "'\"\\", "☃ é", "--master-port"]
     out = tmp_path / "argv.json"
     job = f"json.dump([sys.argv[1:], os.environ['ODD']], open({str(out)!r}, 'w'))"
-    run = cluster(job, env={"ODD": "`x` ☃\n"}, activate="export ODD=overridden PATH=$PATH:/x")
+    run = cluster(job, env={"ODD": "`x` ☃\n"}, activate="cat; export ODD=overridden PATH=$PATH:/x")
     run.changes["target"] = {"kind": "script", "value": str(run.job), "args": words}
     run.start()
     assert run.exit(0)["state"] == "finished", run.events(0)

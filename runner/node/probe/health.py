@@ -9,6 +9,7 @@ import glob
 import os
 import re
 import resource
+import sys
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 from xml.etree import ElementTree
 
@@ -29,7 +30,9 @@ def inspect(folders: Sequence[str], gpus: bool) -> Inspected:
     """Measure this host. Nothing here needs root, starts a process other than nvidia-smi, or takes longer than 15 s."""
     problems: List[str] = []
     paths = ["/dev/shm", *(os.path.abspath(os.path.expanduser(folder)) for folder in folders)]
-    tasks = {path: (lambda path=path: _room(path)) for path in paths}
+    # Where /dev/shm is missing, the file system that it would be on says nothing.
+    there = [path for path in paths if path != paths[0] or sys.platform != "linux" or os.path.isdir(path)]
+    tasks = {path: (lambda path=path: _room(path)) for path in there}
     rooms: List[FileSystem] = []
     shm: Optional[FileSystem] = None
     for path, found in together(tasks, _PATIENCE).items():

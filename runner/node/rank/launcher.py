@@ -56,7 +56,7 @@ def main(part: str, argv: Sequence[str]) -> None:
     place("launcher.ready", {"t": time.time(), "pid": os.getpid(), "torch": getattr(torch, "__version__", None)})
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
-        return
+        raise SystemExit("disttui: no start line arrived")
     order = json.loads(line)
     # Ranks inherit this descriptor, and must not hold the supervisor's pipe open.
     null = os.open(os.devnull, os.O_RDONLY)

@@ -89,9 +89,9 @@ def list_leases(request: requests.LeasesRequest) -> requests.LeasesAnswer:
     problems = [seen.problem] if seen.problem else []
     gpus: List[Gpu] = []
     if request.get("gpus", True):
-        from ..probe import gpu
+        from ..probe import amd, gpu
 
-        gpus = gpu.facts(problems, _LIMIT)
+        gpus = gpu.facts(problems, _LIMIT) or amd.facts(problems, _LIMIT)
     return {
         "leases": seen.leases, "gpus": gpus, "problem": "; ".join(problems), "time": time.time(), "uid": os.getuid()
     }  # fmt: skip
