@@ -123,7 +123,7 @@ def _free(
         for one in side_by_side(lambda item: _reach(viewer, profile, *item), enumerate(hosts)):
             if isinstance(one, _Host):
                 reached.append(one)
-                conclude([*checks.of_host(one.name, one.facts, one.found, 0), *_leftovers(one)])
+                conclude([*checks.of_host(one.name, one.facts, one.found, 0, alone=not profile), *_leftovers(one)])
             else:
                 at = (one.host,) if one.host else ()
                 conclude([Check("host.reach", "error", at, one.what, "a run needs all of its hosts", one.cure)])

@@ -136,7 +136,10 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
         DisttuiError: It cannot be reached, or the connection is lost.
     """
     host = place.host
-    viewer.ask(host, "complete", place.ssh_config)  # installs the node program
+    link = viewer.open_link(host, place.ssh_config, any_python=True)  # installs the node program
+    link.close()
+    usual = node_parcel().remote_path
+    program = usual if link.node_zip.endswith(usual.removeprefix("~")) else shell_word(link.node_zip)
     request: ShellRequest = {
         "run": "", "run_dir": "", "node_rank": 0, "rank": 0, "workdir": place.folder, "activate": place.activate
     }  # fmt: skip
@@ -147,7 +150,7 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
     python = host.python if host.python and host.python[0] in "/~" else "python3"
     connection = viewer.connector(place.ssh_config).connect(host.endpoint)
     try:
-        code = connection.attend(f"exec {shell_word(python)} -I -X utf8 {node_parcel().remote_path} shell {word}")
+        code = connection.attend(f"exec {shell_word(python)} -I -X utf8 {program} shell {word}")
         return UNKNOWN if code is None else code
     except ConnectionError as error:
         raise HostError(host.name, f"the connection was lost: {error}", "Open the shell again.") from None

@@ -90,18 +90,18 @@ def as_run(profile: Profile, *, sandbox: bool) -> Profile:
     """The profile as it is run from this machine.
 
     In a sandbox all traffic stays on the loopback. Elsewhere `local` uses disttui's own interpreter if the profile
-    names none and it has torch.
+    names none, it has torch, and the job runs in no container.
     """
     if sandbox and profile.slurm is not None:
         raise InputError("a sandbox has no Slurm", "Omit --sandbox, or remove the section slurm from the profile.")
+    own = {} if profile.container else {"python": sys.executable}
     if sandbox:
         loopback = "lo0" if sys.platform == "darwin" else "lo"
-        changes = [
-            {"python": host.python or sys.executable, "interface": loopback, "address": None} for host in profile.hosts
-        ]
+        same = {"interface": loopback, "address": None}
+        changes = [{"python": host.python or own.get("python"), **same} for host in profile.hosts]
         launch = profile.launch.model_copy(update={"master": "127.0.0.1"})
     else:
-        own = {"python": sys.executable} if find_spec("torch") is not None else {}
+        own = own if find_spec("torch") is not None else {}
         changes = [
             dict(own) if host.endpoint.is_local and not (host.python or host.activate) else {} for host in profile.hosts
         ]

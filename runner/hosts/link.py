@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import Any, Literal, overload
 
 from disttui.runner.errors import HostError, LinkLostError, near
@@ -75,6 +76,8 @@ class Link:
         self.note = ""
         """A note for the user about how the host was reached, or ""."""
         self.node_python = ""
+        self.node_zip = ""
+        """Where the loader has put the node program."""
         self._connection = connection
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[str, Future[Any]]] = {}
@@ -183,6 +186,7 @@ class Link:
             self._stream.write(loader_line() + json.dumps(hello).encode() + b"\n")
         answer, rest = _read_answer(self._connection, self._stream, self.host, marker.encode(), python)
         self.node_python = clean(str(answer.get("python", "?"))[:100])
+        self.node_zip = clean(str(answer.get("node", ""))[:4096])
         if "error" in answer:
             raise HostError(
                 self.host,
@@ -368,7 +372,9 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
     said = clean_lines((stream.errors() or heard.decode("utf-8", "replace")).strip())[-600:]
     if re.search("(?:exec|/): restricted", said):
         return _no_login(host, said)  # `_broken_login` finds nothing, as its commands need no `exec` and no path
-    missing = status == 127 or "not found" in said or "No such file" in said
+    named = [line for line in said.splitlines() if PurePosixPath(python).name in line and "version `" not in line]
+    absent = any("not found" in line or "No such file" in line for line in named)
+    missing = status == 127 or (status is not None and absent)
     if missing and "error while loading shared libraries" not in said:  # it exists, but `ulimit -v` may be too low
         if "/" in python and (cure := _path_cure(connection, python)):
             return HostError(host, f"{python} does not exist on this host", cure)

@@ -114,7 +114,7 @@ IDS: Mapping[str, str] = {
     "host.logout": "whether systemd ends processes at logout",
     "host.leftovers": "processes of earlier runs",
     "host.cpu": "frequency governor and throttling by the control group",
-    "host.report": "measurements that failed",
+    "host.report": "measurements that failed, and without a profile: torch, and the folder of runs",
     "gpu.memory-errors": "memory errors that ECC could not correct, and row remapping",
     "gpu.slowdown": "clocks reduced for heat or power supply",
     "gpu.pcie": "PCIe lanes below the card's",
@@ -151,12 +151,15 @@ def _named(name: str, given: Sequence[str]) -> bool:
     return any(name == one or name.startswith(f"{one}.") for one in given)
 
 
-def of_host(name: str, facts: HostFacts, found: Inspected, needed: int) -> Iterator[Check]:
+def of_host(name: str, facts: HostFacts, found: Inspected, needed: int, *, alone: bool = False) -> Iterator[Check]:
     """Yield conclusions about one host.
 
     Args:
         needed: Bytes that must be free in the job's folders.
+        alone: There is no profile, whose plan would report what the probe found.
     """
+    if alone:
+        yield from _of_probe(name, facts)
     yield from _shm(name, found["shm"])
     yield from _limits(name, facts, found)
     for room in found["rooms"]:
@@ -178,6 +181,18 @@ def of_host(name: str, facts: HostFacts, found: Inspected, needed: int) -> Itera
             )  # fmt: skip
     for problem in found["problems"]:
         yield Check("host.report", "warning", (name,), problem, "part of this host was not checked", "")
+
+
+def _of_probe(name: str, facts: HostFacts) -> Iterator[Check]:
+    for problem in facts.problems:
+        refused = problem.startswith("run_dir ")
+        why = "a run needs its folder" if refused else "part of this host was not checked"
+        cure = "Set launch.run_dir to a folder that only you can write to" if refused else ""
+        yield Check("host.report", "error" if refused else "warning", (name,), problem, why, cure)
+    if not any(one.is_eligible for one in facts.interpreters):
+        why = "a run needs one, unless job.environment installs it"
+        cure = "Install torch there, or set `python` in a profile"
+        yield Check("host.report", "warning", (name,), "no Python with torch was found", why, cure)
 
 
 def _shm(name: str, shm: FileSystem | None) -> Iterator[Check]:

@@ -11,7 +11,7 @@ from disttui.runner.hosts.facts import HostFacts, Nic
 LOOPBACK = "127.0.0.1"
 
 # Bridges and taps of containers and virtual machines: their addresses are only valid inside this machine.
-_INNER = re.compile(r"(docker|br-|virbr|veth|vnet|lxc|lxd|cni|flannel|cali|podman|kube)")
+_INNER = re.compile(r"(docker|br-[0-9a-f]{12}$|virbr|veth|vnet|lxc|lxd|cni|flannel|cali|podman|kube)")
 _TUNNEL = re.compile(r"(tun|tap|wg|tailscale|zt|ppp|utun|nordlynx)")
 
 

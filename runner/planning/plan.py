@@ -107,7 +107,7 @@ class Plan:
                 "log_limit": launch.log_limit,
                 "preload": list(preload(profile)[0]),
             },
-            "master": fixed_master(profile),
+            "master": fixed_master(profile) or (profile.hosts[0].address if len(profile.hosts) > 1 else None),
             "interface": profile.hosts[node_rank].interface,
             "leader": None,
             "metrics_pattern": profile.metrics.pattern,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -452,6 +453,9 @@ def _host(host: HostPlan, facts: HostFacts, known: str) -> Iterator[Finding]:
             continue
         if problem == facts.activate_problem:
             yield Finding("error", host.name, problem, _ACTIVATE)
+        elif re.match("run_dir .* will be refused: ", problem):
+            cure = "Choose a folder that only you can write to with `launch.run_dir`"
+            yield Finding("error", host.name, problem, cure)
         elif problem.startswith("the host's own name"):
             cure = "disttui names the interface for gloo and NCCL; for other programs add the name to /etc/hosts"
             yield Finding("warning", host.name, problem, cure)

@@ -49,7 +49,7 @@ def with_nodes(profile: Profile, slurm: Slurm) -> Profile:
     )
     backend = profile.launch.backend
     if backend == "auto":
-        backend = "nccl" if slurm.gpus_per_node else "gloo"
+        backend = "nccl" if slurm.asks_gpus else "gloo"
     launcher = "torchrun" if profile.launch.launcher == "slurm" else profile.launch.launcher
     launch = profile.launch.model_copy(update={"backend": backend, "launcher": launcher})
     return profile.model_copy(update={"hosts": hosts, "launch": launch})
@@ -63,17 +63,18 @@ def by_slurm(profile: Profile, slurm: Slurm, recommendation: Recommendation, pla
     """
     said: dict[str, str] = {**recommendation.reasons, "master": f"{_FIRST}, by the address that all nodes reach"}
     if profile.launch.backend == "auto":
-        asked = bool(slurm.gpus_per_node)
-        said["backend"] = "nccl: slurm.gpus_per_node asks for GPUs" if asked else "gloo: no GPU is asked for"
-    if slurm.gpus_per_node and profile.precision == "auto" and recommendation.precision == "fp32":
+        by = "gpus_per_node" if slurm.gpus_per_node else "options"
+        said["backend"] = f"nccl: slurm.{by} asks for GPUs" if slurm.asks_gpus else "gloo: no GPU is asked for"
+    if slurm.asks_gpus and profile.precision == "auto" and recommendation.precision == "fp32":
         said["precision"] = f"fp32: {_GPUS}"
     recommendation = replace(recommendation, master=_FIRST, reasons=said)
     python = profile.hosts[0].python
     hosts = []
     for host in plan.hosts:
-        dropped = _OF_SLURM if slurm.gpus_per_node else ()
+        dropped = _OF_SLURM if slurm.asks_gpus or profile.launch.backend == "nccl" else ()
         reasons = {name: why for name, why in host.reasons.items() if name not in (*dropped, "interface", "addresses")}
-        gpus = f"{slurm.gpus_per_node}: Slurm chooses them" if slurm.gpus_per_node else host.reasons["gpus"]
+        chosen = f"{slurm.gpus_per_node or 'as many as asked for'}: Slurm chooses them"
+        gpus = chosen if dropped else host.reasons["gpus"]
         env = {name: text for name, text in host.env.items() if name not in dropped}
         hosts.append(replace(host, env=env, gpus=None, interface=None, reasons={**reasons, "gpus": gpus}))
     return recommendation, replace(

@@ -275,11 +275,16 @@ class Prediction:
 def predict(ranks: Mapping[int, Placed]) -> Prediction | None:
     """Predict the time per step on one host and on all; None if a rank measured none, or there is only one host."""
     hosts = len(_hosts(ranks))
-    steps = [one.report.step_seconds for one in ranks.values() if one.report.step_seconds]
+    steps: dict[str, list[float]] = {}
+    for one in ranks.values():
+        if one.report.step_seconds:
+            steps.setdefault(one.host, []).append(one.report.step_seconds)
     sent = exchange(ranks, next((one.report.step_bytes or 0.0 for one in ranks.values()), 0.0))
-    if hosts < 2 or len(steps) < len(ranks) or sent is None:
+    if hosts < 2 or sum(map(len, steps.values())) < len(ranks) or sent is None:
         return None
-    return Prediction(hosts, median(steps) * hosts, max(steps), sent)
+    # Each rank has measured an equal part of the batch; alone, the ranks of one host would compute all parts.
+    alone = min(max(own) * len(ranks) / len(own) for own in steps.values())
+    return Prediction(hosts, alone, max(map(max, steps.values())), sent)
 
 
 def exchange(ranks: Mapping[int, Placed], size: float) -> float | None:
@@ -294,9 +299,11 @@ def break_even(ranks: Mapping[int, Placed], parameters: float) -> str | None:
     sent = exchange(ranks, 4 * parameters)
     if hosts < 2 or sent is None:
         return None
+    # All ranks compute equal parts, so that the host with most of them takes that share of all hosts' time alone.
+    alone = max(Counter(one.host for one in ranks.values()).values()) / len(ranks)
     return (
         f"{count(parameters)} parameters: a step sends {count(4 * parameters)}B of gradients, {_seconds(sent)} here. "
-        f"One host is faster if its step takes less than {_seconds(sent * hosts / (hosts - 1))}, else {hosts} hosts are"
+        f"One host is faster if its step takes less than {_seconds(sent / (1 - alone))}, else {hosts} hosts are"
     )
 
 

@@ -112,10 +112,10 @@ class KnownHosts:
         for entry in plain:
             if entry.blob == blob:
                 return KeyMatch(KeyStatus.KNOWN, entry)
-        # The known key types are offered first, so a host that sends another type no longer has the known key.
-        changed = sorted(
-            (entry for entry in plain if entry.key_type in KEY_TYPES), key=lambda entry: entry.key_type != key_type
-        )
+        # The known key types are offered first, so a host that sends another type no longer has the known key. As in
+        # ssh, another key of the bare host says nothing about `[host]:port`, which may be a container or another host.
+        own = [entry for entry in plain if entry.key_type in KEY_TYPES and entry.names(name)]
+        changed = sorted(own, key=lambda entry: entry.key_type != key_type)
         return KeyMatch(KeyStatus.CHANGED, changed[0]) if changed else KeyMatch(KeyStatus.UNKNOWN)
 
     def has_authority(self, name: str) -> bool:

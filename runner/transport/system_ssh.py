@@ -121,7 +121,7 @@ class SystemSshConnection:
 
     def run(self, command: str) -> SystemSshStream:
         """Start `command` and return when the login is complete. Raises HostError."""
-        with self.connector.gate.turn() as turn, Askpass() as askpass:
+        with self.connector.gate.turn() as turn, self._askpass() as askpass:
             # Only output from the host shows that the login is complete: ssh itself does not report it.
             line = f"echo {_MARK.decode().strip()}; {command}"
             for tries in range(1, BUSY_TRIES + 1):
@@ -140,6 +140,13 @@ class SystemSshConnection:
                     return stream
                 wait_out()
         raise AssertionError
+
+    def _askpass(self) -> Askpass:
+        try:
+            return Askpass()
+        except OSError as error:
+            what = f"ssh's questions cannot be passed on: {error.strerror or error}"
+            raise HostError(self.name, what, f"Free space in {tempfile.gettempdir()}.") from None
 
     def attend(self, command: str) -> int | None:
         """Run `command` at the terminal, where ssh asks its questions itself; None for exit code 255."""
@@ -393,7 +400,9 @@ class Askpass:
     """Context manager that receives the questions of one ssh process through a socket that only this user can reach."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="disttui-ask-"))
+        # The path of a socket has at most 107 bytes.
+        long = len(os.fsencode(tempfile.gettempdir())) > 60
+        self._folder = Path(tempfile.mkdtemp(prefix="disttui-ask-", dir="/tmp" if long else None))  # noqa: S108 - a new folder
         self._listener = socket.socket(socket.AF_UNIX)
         place = str(self._folder / "socket")
         self._listener.bind(place)

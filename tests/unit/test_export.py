@@ -96,6 +96,12 @@ def test_accelerate_export_has_a_file_per_rank_and_round_trips() -> None:
     assert parse(again[0], "a").launch == parse(first, "a").launch
 
 
+def test_accelerate_export_keeps_m_of_the_script() -> None:
+    profile = two(**{'args: [--lr, "3e-4", "it\'s $HOME"]': "args: [-m, gpt2, --no-python]"})
+    text = export_profile(profile, "accelerate").files["launch-0.sh"]
+    assert text.rstrip().endswith("train.py -m gpt2 --no-python")
+
+
 @pytest.mark.frameworks
 def test_accelerate_itself_loads_what_is_exported(tmp_path: Path) -> None:
     wanted = {}

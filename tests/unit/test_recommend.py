@@ -230,14 +230,18 @@ def test_addresses_exclude_bridges_and_end_with_tunnels() -> None:
         "10.20.0.13", "2001:db8:20::13", "10.8.0.6", "100.101.7.9", "fd7a:115c:a1e0::7",
     )  # fmt: skip
     assert network.candidates(facts("ipv6_only")) == ("2001:db8:7::5",)
-    assert network.candidates(facts("a100x8")) == ("10.0.0.11", "10.1.0.11")
+    host = facts("a100x8")
+    assert network.candidates(host) == ("10.0.0.11", "10.1.0.11")
+    bridged = replace(host, nics=tuple(replace(nic, name=nic.name.replace("eno1", "br-ex")) for nic in host.nics))
+    assert network.candidates(bridged) == ("10.0.0.11", "10.1.0.11"), "of OpenStack, unlike those of Docker"
 
 
 def test_the_master_is_an_address_of_the_first_host() -> None:
     both = (facts("vpn_docker"), facts("cpu_desk"))
     assert planned(*both).recommendation.master == "10.20.0.13"
     assert planned(*both, launch={"master": "node1"}).recommendation.master == "10.20.0.13"
-    assert planned(*both, hosts=[{"address": "10.8.0.6"}, {}]).recommendation.master == "10.8.0.6"
+    it = planned(*both, hosts=[{"address": "10.8.0.6"}, {}])
+    assert it.recommendation.master == it.plan.spec(0, "r-1")["master"] == "10.8.0.6"
     assert planned(facts("vpn_docker")).recommendation.master == "127.0.0.1"
 
 

@@ -227,6 +227,10 @@ def test_one_host_is_faster_on_a_slow_network() -> None:
     words = tournament.break_even(ranks(1e8), 124e6)
     assert words and "7.44 s here" in words and "less than 14.9 s" in words
     assert tournament.predict({0: ranks(1e8)[0]}) is None
+    uneven = {number: replace(one, host="h0" if number else "h1") for number, one in ranks(1e8).items()}
+    found, words = tournament.predict(uneven), tournament.break_even(uneven, 124e6)
+    assert found and math.isclose(found.one, 0.2 * 4 / 3), "three of four ranks are on one host"
+    assert words and "less than 29.8 s" in words
 
 
 def test_measurements_are_kept_and_shown_in_the_plan(tmp_path: Path) -> None:

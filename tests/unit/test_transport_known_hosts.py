@@ -78,6 +78,13 @@ def test_changed_points_at_the_line(tmp_path: Path, keys: list[Key]) -> None:
     assert check(tmp_path, text, "node1", keys[3]) == (KeyStatus.CHANGED, 3)
 
 
+def test_another_key_of_the_bare_host_says_nothing_about_a_port(tmp_path: Path, keys: list[Key]) -> None:
+    text = f"node1 {keys[0].line}\n"
+    assert check(tmp_path, text, "[node1]:40012", keys[0])[0] is KeyStatus.KNOWN
+    assert check(tmp_path, text, "[node1]:40012", keys[1])[0] is KeyStatus.UNKNOWN
+    assert check(tmp_path, text + f"[node1]:40012 {keys[0].line}\n", "[node1]:40012", keys[1]) == (KeyStatus.CHANGED, 2)
+
+
 def test_revoked_goes_before_known(tmp_path: Path, keys: list[Key]) -> None:
     text = f"node1 {keys[0].line}\n@revoked * {keys[0].line}\n"
     assert check(tmp_path, text, "node1", keys[0]) == (KeyStatus.REVOKED, 2)

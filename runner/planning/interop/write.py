@@ -169,7 +169,7 @@ def _accelerate(plan: Plan) -> Exported:
         if plan.profile.hosts[rank].python:
             words = [folder(host.python), "-m accelerate.commands.launch"]
         flags = {"module": "--module ", "command": "--no_python "}.get(plan.profile.job.target.kind, "")
-        job = " ".join(_words([one for one in _job(plan) if one not in ("-m", "--no-python")], plan))
+        job = " ".join(_words(_job(plan)[1 if flags else 0 :], plan))
         command = f'{" ".join(words)} --config_file "$HERE/accelerate-{rank}.yaml" {flags}{job}'
         wrap = "".join(f"{outer(word, host)} " for word in host.around)
         here = 'HERE=$(cd "$(dirname "$0")" && pwd) || exit\n'
