@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -110,15 +110,14 @@ def curve_of(run: KnownRun, metric: str = "loss") -> MetricCurve:
     for path in sorted(
         (run.folder / "0").glob("attempt-*/rank-0.metrics.jsonl"), key=lambda path: _attempt(path.parent)
     ):
-        begun = False
         with suppress(OSError), open_regular(path) as file:
             for line in file:
                 record = json_object(line) or {}
                 step, t, value = (number(record.get(name)) for name in ("step", "t", metric))
                 if step is None or t is None or value is None:
                     continue
-                if not begun:
-                    begun, points = True, [point for point in points if point[0] < step]
+                if points and step < points[-1][0]:  # resumed, rolled back, or counted again from 0
+                    del points[bisect_left(points, (step,)) :]
                 if (count := count + 1) % every == 0:
                     points.append((step, t, value))
                 if len(points) > _MOST_POINTS:
@@ -195,7 +194,8 @@ def _result(state: RunState, run: KnownRun) -> dict[str, str]:
     found = {"state": str(end.get("state")) if end else "end unknown", "attempts": str(len(state.attempts))}
     if end:
         found["code"] = str(end.get("code"))
-        found["seconds"] = f"{float(end.get('t', run.started)) - run.started:.0f}"
+        # The hosts' clocks may differ from this machine's, so that it counts only for what is not recorded.
+        found["seconds"] = f"{state.elapsed or max(0.0, end.get('t', 0.0) - run.started):.0f}"
     for name, value in state.metrics.items():
         if name != "t" and isinstance(value, int | float):  # t is the time of the report
             found[name] = f"{value:.6g}"

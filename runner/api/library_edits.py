@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from disttui.runner.errors import InputError
 from disttui.runner.library.git import Commit, Repository
-from disttui.runner.library.store import KeyChange, Saved, check, key_changes, save, text_in
+from disttui.runner.library.store import KeyChange, Saved, check, key_changes, save, text_in, text_of
 from disttui.runner.profile.composition import Trees, composed
 from disttui.runner.profile.library import (
     Library,
@@ -100,10 +100,15 @@ def save_at(path: Path, text: str, before: str | None, environ: Mapping[str, str
         before: The text that the edit began with; None: no file may be there.
 
     Raises:
-        InputError: It holds what looks like a secret, or cannot be written.
+        InputError: It holds what looks like a secret, cannot be written, or has changed since.
     """
     library = library_of(path, environ)
     if library is None or library.origin != "team":
+        now = None if before is None else text_of(path)
+        if now is not None and now.splitlines() != (before or "").splitlines():
+            raise InputError(
+                "changed since it was opened", "Save under another name, or open it again.", place=str(path)
+            )
         write(text, path, replace=before is not None)
         return None
     name = Path(os.path.realpath(path)).relative_to(os.path.realpath(library.folder)).as_posix()

@@ -160,7 +160,7 @@ class _Reading:
                 yield HostNotice(host, f"the beginning of {name} is not stored here")
             else:
                 try:
-                    fill(reached.links[node], self._run, node, store, name)
+                    fill(reached.links[node], self._run, node, store, name, begin_at)
                 except DisttuiError as error:
                     yield problem_of(host, error)
         growth = _growth_of(store, name) if self._wanted.times else _Grown(array("q"), array("d"))

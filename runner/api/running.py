@@ -15,6 +15,7 @@ from disttui.runner.api.starting import Launched, start
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import InputError
 from disttui.runner.profile.library import find
+from disttui.runner.profile.load import with_overrides
 from disttui.runner.profile.schema import Profile
 from disttui.runner.protocol.metrics import Metrics
 from disttui.runner.runs.following import Update
@@ -136,7 +137,7 @@ def run(
         DisttuiError: A host cannot be used; nothing runs.
     """
     if isinstance(profile, Profile):
-        loaded, source = profile, None
+        loaded, source = with_overrides(profile, overrides) if overrides else profile, None
     else:
         loaded = load_profile(os.fspath(profile), tuple(overrides), questions=questions)
         source = str(find(os.fspath(profile)))

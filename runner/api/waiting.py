@@ -119,21 +119,24 @@ def wait(
     """
     wanted = conditions(until)
     controls = [RunControl() for _ in runs]
-    done: queue.Queue[tuple[int, Waited | DisttuiError]] = queue.Queue()
+    done: queue.Queue[tuple[int, Waited | Exception]] = queue.Queue()
 
     def one(at: int) -> None:
-        def answer(found: Waited | DisttuiError) -> None:
-            done.put((at, found))
-
         try:
-            _wait(viewer, runs[at], wanted, controls[at], answer)
-        except DisttuiError as error:
-            answer(error)
+            _wait(viewer, runs[at], wanted, controls[at], lambda found: done.put((at, found)))
+        except Exception as error:
+            done.put((at, error))
 
     threads = [threading.Thread(target=one, args=(at,), name=f"wait {at}", daemon=True) for at in range(len(runs))]
     for thread in threads:
         thread.start()
     found: dict[int, Waited | DisttuiError] = {}
+
+    def take(at: int, answer: Waited | Exception) -> None:
+        if not isinstance(answer, Waited | DisttuiError):
+            raise answer
+        found.setdefault(at, answer)
+
     deadline = None if timeout is None else time.monotonic() + timeout
     try:
         while len(found) < len(runs) and not (
@@ -143,10 +146,9 @@ def wait(
             if left is not None and left <= 0:
                 break
             try:
-                at, answer = done.get(timeout=1.0 if left is None else min(1.0, left))
+                take(*done.get(timeout=1.0 if left is None else min(1.0, left)))
             except queue.Empty:
                 continue
-            found[at] = answer
     finally:
         for control in controls:
             control.leave = True
@@ -154,8 +156,7 @@ def wait(
         for thread in threads:
             thread.join(max(0.0, leave_by - time.monotonic()))
     while not done.empty():
-        at, answer = done.get()
-        found[at] = answer
+        take(*done.get())
     return [found.get(at) or Waited(run, run.begin(), "", TIMED_OUT) for at, run in enumerate(runs)]
 
 
@@ -234,7 +235,8 @@ def _evidence(state: RunState, mirror: Path) -> Evidence | None:
         place = frame.place if frame else ""
     else:
         silent = stall.get("silent", {}) if stall else {}
-        rank = int(max(silent, key=lambda one: silent[one])) if silent else next((r for _, r, _ in state.ranks()), 0)
+        ranks = [rank for rank in silent if rank.isdecimal()]
+        rank = int(max(ranks, key=lambda one: silent[one])) if ranks else next((r for _, r, _ in state.ranks()), 0)
         node = next((host.node for host in state.hosts if host.name == state.host_of(rank)), 0)
     attempt = cause.attempt if cause else state.attempt
     name = f"attempt-{attempt}/" + ("launcher.log" if rank is None else f"rank-{rank}.log")

@@ -260,7 +260,8 @@ class _Server:
         if self._calls.pop(number, None) is None:
             return  # cancelled
         said = text.decode("utf-8", "replace") or f"exit code {code}, without output"
-        failed = not text or text.startswith(b'{"type": "error"')
+        ends = text.strip().splitlines() or [b""]
+        failed = not text or any(line.startswith(b'{"type": "error"') for line in (ends[0], ends[-1]))
         self._send(id=number, result={"content": [{"type": "text", "text": said}], "isError": failed})
 
     def _send(self, **message: object) -> None:

@@ -28,7 +28,7 @@ from disttui.runner.cli.options import (
 )
 from disttui.runner.cli.run_selector import existing, finding, run_options
 from disttui.runner.cli.running import run_profile
-from disttui.runner.errors import InputError
+from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import figure, table
 from disttui.runner.ids import short
 from disttui.runner.text import clean, quote
@@ -267,8 +267,17 @@ def sweep(profile: str | None, settings: tuple[str, ...], *, results: str | None
             found = disttui.find_sweep(viewer, results)
         else:
             make_folder(os.environ)
-            with naming_trust():
-                found = disttui.start_sweep(viewer, profile, settings, trusted=trust_profile, whole=held_back)
+            queued: list[str] = []
+            try:
+                with naming_trust():
+                    found = disttui.start_sweep(
+                        viewer, profile, settings, trusted=trust_profile, whole=held_back,
+                        tell=lambda one: queued.append(short(one.run)),
+                    )  # fmt: skip
+            except (DisttuiError, KeyboardInterrupt):
+                if queued:
+                    say(f"queued before that, and not removed: {', '.join(queued)}")
+                raise
             own = profile_of(disttui.find_run(viewer, found.runs[0].run))
             say_on_end(own, lambda text: click.echo(f"disttui: {text}", err=True))
     emit(asdict(found), render_sweep(found))

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 import disttui
 from disttui.runner.cli.app import open_app
-from disttui.runner.cli.options import LOCAL, emit, example, paths, progress, say, viewing
+from disttui.runner.cli.options import LOCAL, emit, example, paths, progress, say, viewing, wants_json
 from disttui.runner.cli.run_selector import (
     complete_runs,
     finding,
@@ -22,6 +22,7 @@ from disttui.runner.cli.run_selector import (
     runs_options,
     warn,
 )
+from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount, count, gibibytes
 from disttui.runner.ids import short
 from disttui.runner.paths import typed
@@ -42,6 +43,8 @@ def show(local: bool, code: bool, path: str | None, runs: tuple[str, ...], mine:
     from disttui.runner.api.carrying import code_file, code_files
     from disttui.runner.cli.render.run_story import render_run, run_json
 
+    if path is not None and wants_json():
+        raise InputError("--file prints the file itself, not JSON", "Omit --json.")
     with finding_all(runs, mine=mine, **where) as (chosen, viewer):
         if path is not None:
             data = code_file(chosen[0], path)

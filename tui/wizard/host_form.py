@@ -136,7 +136,9 @@ class HostForm(DisttuiModal[None]):
     def _gpus(self) -> tuple[int, ...]:
         """The ticked GPUs: those that the profile lists, or else the recommended ones."""
         said = self._draft.said(self._rank).get("gpus")
-        return tuple(said) if isinstance(said, list | tuple) else self._planned.plan.hosts[self._rank].gpus or ()
+        return (
+            tuple(map(int, said)) if isinstance(said, list | tuple) else self._planned.plan.hosts[self._rank].gpus or ()
+        )
 
     @on(Table.Highlighted)
     def _moved(self) -> None:

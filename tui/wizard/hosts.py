@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -234,7 +235,9 @@ class HostsStep(Step):
         known = [one.host for one in self._candidates()]
         if typed in known or len(words) != 1:
             return typed if typed in known else ""
-        fits = [host for host in known if words[0] in host.casefold()]
+        if re.fullmatch(r"[\d.]+\.\d+|.*[:@].*", words[0]):
+            return ""  # an address in full, although it may be a part of another one
+        fits = [host for host in known if words[0] in host.casefold() and host not in self.draft.hosts]
         return fits[0] if len(fits) == 1 else ""
 
     @on(Input.Changed, "#names")

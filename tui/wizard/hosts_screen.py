@@ -56,6 +56,7 @@ class HostProber:
         """Connect to a host and probe it, or only probe it again if there is a link already."""
         token = self._current[name] = object()
         link = self._links.get(name)
+        link = None if link and link.closed else link
         run_detached(lambda: self._one(name, host, asked, token, link))
 
     def drop(self, name: str) -> None:

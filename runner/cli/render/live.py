@@ -221,7 +221,7 @@ class TextPrinter:
         if now - self._drawn_at < (REDRAW if self._live else PLAIN_EVERY):
             return
         over = state.result is not None
-        elapsed = state.elapsed if over else now - self._begun
+        elapsed = state.elapsed if over else max(state.elapsed, now - self._begun)  # this machine may have slept
         if lag and over:
             lag += ", Ctrl-C skips it"
         if state.attempt > 1 and state.attempt != self._resumed and not over:
