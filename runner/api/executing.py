@@ -136,8 +136,11 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
         DisttuiError: It cannot be reached, or the connection is lost.
     """
     host = place.host
-    link = viewer.open_link(host, place.ssh_config, any_python=True)  # installs the node program
-    link.close()
+    link = viewer.open_link(host, place.ssh_config, any_python=True)
+    try:
+        link.request("complete")  # the answer shows that the node program is installed
+    finally:
+        link.close()
     usual = node_parcel().remote_path
     program = usual if link.node_zip.endswith(usual.removeprefix("~")) else shell_word(link.node_zip)
     request: ShellRequest = {

@@ -153,7 +153,8 @@ def test_a_slow_removal_keeps_the_heartbeat(make: Make, tmp_path: Path, monkeypa
     box = {"runtime": "docker", "image": "IMAGE", "mounts": [], "options": [], "gpus": False}
     job = "step(1)\nassert attempt == 2\n"
     run = make(job, [1, 1], container=box, launch={"restarts": 1, "host_timeout": 8}).start()
-    assert same(run)["state"] == "finished"
+    end = same(run)
+    assert end["state"] == "finished", end
 
 
 def test_a_missing_image_is_named(make: Make, box: dict[str, Any]) -> None:
