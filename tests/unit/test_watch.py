@@ -212,6 +212,20 @@ def test_host_alarm_is_acted_on_but_not_announced_twice() -> None:
 _STALLED = {"t": 2.0, "e": "stall", "attempt": 1, "silent": {"0": 40.0, "1": 33.0}}
 
 
+def test_ranks_of_the_first_host_may_stall_before_they_listen() -> None:
+    gang, events, _ = _gang("restart", rule="stall")
+    gang._phase = Phase.STARTING
+    gang._look_at_health()
+    gang._health._gang_last -= 100.0
+    gang._health.hear(0, cast("Any", {"silent": {"0": 200.0}, "times": {}, "shows": []}), time.monotonic())
+    gang._look_at_health()
+    assert [event["e"] for event in events if event["e"] != "join"] == ["stall"]
+    gang._phase = Phase.RUNNING
+    gang._health.hear(0, cast("Any", {"silent": {"0": 0.0}, "times": {}, "shows": []}), time.monotonic())
+    gang._look_at_health()
+    assert events[-1]["e"] == "stall" and events[-1]["over"]
+
+
 @pytest.mark.parametrize(("do", "acts"), [("notify", []), ("stacks", []), ("restart", ["end", "end"])])
 def test_a_stall_is_acted_on_once(do: str, acts: list[str]) -> None:
     gang, events, sent = _gang(do, rule="stall")

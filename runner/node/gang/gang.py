@@ -340,7 +340,8 @@ class Gang:
             self._fail(cause, "failure")
 
     def _look_at_health(self) -> None:
-        self._health.look(self._attempt if self._phase is Phase.RUNNING else 0, time.monotonic())
+        begun = self._phase in (Phase.STARTING, Phase.RUNNING)  # the first host's ranks may hang before they listen
+        self._health.look(self._attempt if begun else 0, time.monotonic())
 
     def _ask_stacks(self, number: int) -> None:
         for node in self._members.nodes:
