@@ -12,7 +12,7 @@ from disttui.runner.formatting import gibibytes
 from disttui.runner.hosts.facts import HostFacts, Interpreter
 from disttui.runner.planning import network
 from disttui.runner.planning.interpreter import release
-from disttui.runner.planning.preflight import CLOCKS_APART, LITTLE_DISK, different_packages
+from disttui.runner.planning.preflight import CLOCKS_APART, LITTLE_DISK, different_packages, judged
 from disttui.runner.protocol.checks import Dialled, FileSystem, GpuHealth, Inspected, Listening
 
 Level = Literal["ok", "info", "warning", "error"]
@@ -185,10 +185,10 @@ def of_host(name: str, facts: HostFacts, found: Inspected, needed: int, *, alone
 
 def _of_probe(name: str, facts: HostFacts) -> Iterator[Check]:
     for problem in facts.problems:
-        refused = problem.startswith("run_dir ")
-        why = "a run needs its folder" if refused else "part of this host was not checked"
-        cure = "Set launch.run_dir to a folder that only you can write to" if refused else ""
-        yield Check("host.report", "error" if refused else "warning", (name,), problem, why, cure)
+        level, cure = judged(problem)
+        no_folder = problem.startswith("run_dir ")
+        why = "a run needs its folder" if no_folder else ""
+        yield Check("host.report", "error" if no_folder else level, (name,), problem, why, cure)
     if not any(one.is_eligible for one in facts.interpreters):
         why = "a run needs one, unless job.environment installs it"
         cure = "Install torch there, or set `python` in a profile"

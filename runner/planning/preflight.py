@@ -446,21 +446,24 @@ def _pip(python: str) -> str:
     return f"{python} -m pip"
 
 
+def judged(problem: str) -> tuple[Level, str]:
+    """Return the level of a problem that the probe reports, and its cure or ""."""
+    if re.match("run_dir .* will be refused: ", problem):
+        return "error", "Choose a folder that only you can write to with `launch.run_dir`"
+    if problem.startswith("the host's own name"):
+        return "warning", "disttui names the interface for gloo and NCCL; for other programs add the name to /etc/hosts"
+    return "warning", ""
+
+
 def _host(host: HostPlan, facts: HostFacts, known: str) -> Iterator[Finding]:
     """Report a host's problems, except `known`, which is reported elsewhere."""
     for problem in facts.problems:
         if problem == known:
             continue
+        level, cure = judged(problem)
         if problem == facts.activate_problem:
-            yield Finding("error", host.name, problem, _ACTIVATE)
-        elif re.match("run_dir .* will be refused: ", problem):
-            cure = "Choose a folder that only you can write to with `launch.run_dir`"
-            yield Finding("error", host.name, problem, cure)
-        elif problem.startswith("the host's own name"):
-            cure = "disttui names the interface for gloo and NCCL; for other programs add the name to /etc/hosts"
-            yield Finding("warning", host.name, problem, cure)
-        else:
-            yield Finding("warning", host.name, problem, "")
+            level, cure = "error", _ACTIVATE
+        yield Finding(level, host.name, problem, cure)
     if facts.kill_user_processes and not facts.linger:
         what = "systemd ends all your processes, and this run, when you log out (KillUserProcesses)"
         yield Finding("warning", host.name, what, f"Run once there: loginctl enable-linger {facts.user}")
