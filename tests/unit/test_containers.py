@@ -145,14 +145,14 @@ def test_when_all_of_ours_is_killed_at_once_nothing_remains(make: Make, box: dic
 def test_a_slow_removal_keeps_the_heartbeat(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = tmp_path / "docker"
     engine.write_text(
-        '#!/bin/bash\n[ "$1" = rm ] && case "$*" in *-1) exec sleep 14;; *) exit 0;; esac\n'
+        '#!/bin/bash\n[ "$1" = rm ] && case "$*" in *-1) exec sleep 19;; *) exit 0;; esac\n'
         'while [ "$1" != IMAGE ]; do shift; done; shift; exec "$@"\n'
     )
     engine.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     box = {"runtime": "docker", "image": "IMAGE", "mounts": [], "options": [], "gpus": False}
     job = "step(1)\nassert attempt == 2\n"
-    run = make(job, [1, 1], container=box, launch={"restarts": 1, "host_timeout": 8}).start()
+    run = make(job, [1, 1], container=box, launch={"restarts": 1, "host_timeout": 14}).start()
     end = same(run)
     assert end["state"] == "finished", end
 
