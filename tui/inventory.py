@@ -198,15 +198,14 @@ def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     Reads the config, walks through all libraries, and makes one stat call per profile and a few per run.
     """
     from disttui.runner.profile.composition import PERSONAL
-    from disttui.runner.profile.library import INVENTORIES, libraries, profiles_in
+    from disttui.runner.profile.library import inventories_in, libraries, profiles_in
     from disttui.runner.runs.store import mirrors_folder
 
     config = config_file(environ)
     watched = [config, config.with_name(PERSONAL)]  # type: ignore[unsafe-path]
     with suppress(InputError):  # `read_inventory` reports it
         for library in libraries(environ):
-            watched += [entry.path for entry in profiles_in(library)]
-            watched += (library.folder / INVENTORIES).glob("*.y*ml")  # type: ignore[unsafe-path]
+            watched += [entry.path for entry in (*profiles_in(library), *inventories_in(library))]
     with suppress(OSError):
         for run in mirrors_folder(environ).iterdir():
             watched += [run / name for name in ("run.json", "seen.json", "ends.json", "notes.json", "saved.json")]

@@ -110,7 +110,10 @@ def open_editor(app: App[None], environ: Mapping[str, str], path: Path, line: in
 def pager_command(environ: Mapping[str, str], path: Path, line: int) -> list[str]:
     """The command that opens `path` at `line` (from 1): $PAGER, else less. Raises InputError if it is not installed."""
     # `more` only if the user has set it: it passes escape sequences from a host to the terminal.
-    words = shlex.split(environ.get("PAGER", "")) or ["less"]
+    try:
+        words = shlex.split(environ.get("PAGER", "")) or ["less"]
+    except ValueError as error:
+        raise InputError(f"PAGER: {error}".lower(), "Set PAGER to a command such as less.") from None
     if shutil.which(words[0]) is None:
         raise InputError(f"the pager {words[0]} is not installed", "Set PAGER to an installed pager.")
     # less shows control characters as text; options such as -R would pass a host's escape sequences to the terminal.

@@ -221,7 +221,7 @@ def _inventory(entry: LibraryEntry) -> LibraryProfile:
 
 
 def _missing(library: Library) -> str:
-    if library.folder.is_dir() or library.origin != "team":
+    if os.path.isdir(library.folder) or library.origin != "team":  # noqa: PTH112 - never raises
         return ""
     cure = f": disttui library sync {library.name}" if library.url else ""
     return f"its folder is missing{cure}"

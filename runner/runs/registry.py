@@ -515,7 +515,7 @@ def folder_of(text: str, environ: Mapping[str, str]) -> Path:
 
 def is_mirror(folder: Path) -> bool:
     """Whether a folder mirrors a run, wherever it is."""
-    return (folder / "run.json").exists() or (folder / "0").is_dir()
+    return os.path.exists(folder / "run.json") or os.path.isdir(folder / "0")  # noqa: PTH110, PTH112 - never raises
 
 
 def is_known(text: str, environ: Mapping[str, str]) -> bool:

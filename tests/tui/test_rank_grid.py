@@ -56,6 +56,7 @@ def test_a_rank_far_over_the_median_is_slow() -> None:
     ranks = ranks_now(running(2, 2, slow=3))
     assert [one.word for one in ranks] == ["running"] * 3 + ["slow"]
     assert ranks[3].ratio == pytest.approx(2.0)
+    assert [one.word for one in ranks_now(running(1, 2, slow=1))] == ["running", "slow"], "it is no median of itself"
 
 
 def test_one_late_step_makes_no_rank_slow() -> None:

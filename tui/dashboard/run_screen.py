@@ -345,6 +345,8 @@ class RunScreen(DisttuiScreen):
         number = (typed if now - when < TYPING else "") + str(digit)
         if self.snapshot and int(number) >= self.snapshot.state.world_size:
             number = str(digit)
+            if digit >= self.snapshot.state.world_size:
+                return
         self._typed = (number, now)
         self.choose_rank(int(number))
 

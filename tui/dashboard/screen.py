@@ -210,4 +210,5 @@ class DashboardScreen(RunScreen):
         if snapshot is not None and snapshot.state.result is None and run_word(snapshot.state) not in gone:
             run = short(snapshot.state.run)
             lasting = " until its sandbox ends" if self.known and self.known.sandbox else ""
-            self.app.notify(f"{run} keeps running{lasting}. To return: disttui attach {run}")
+            goes_on = "stays queued" if run_word(snapshot.state) == "queued" else "keeps running"
+            self.app.notify(f"{run} {goes_on}{lasting}. To return: disttui attach {run}")

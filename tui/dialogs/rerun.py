@@ -110,11 +110,12 @@ class RerunScreen(Question[Again | None]):
     @work(group="saved", exclusive=True)
     async def _look(self) -> None:
         self._saved = await asyncio.to_thread(self._find)
-        self._show()
         table = self.query_one(Table)
-        if self._resume and self._saved:
+        waits = table.key == _LOOKING  # otherwise the user has chosen something else
+        self._show()
+        if self._resume and self._saved and waits:
             table.select(self._saved[0].checkpoint.name)
-        elif self._resume:
+        elif self._resume and not self._saved:
             self._tell("no checkpoint found on its hosts: it would start over")
 
     def _show(self) -> None:

@@ -81,7 +81,8 @@ def ranks_now(snapshot: Snapshot) -> list[RankNow]:
     # A copy, because the feed's thread may add another rank's first record.
     recent = {rank: track.recent(RECENT, snapshot.now) for rank, track in tracks.copy().items()}
     paces = {rank: times[len(times) // 2] for rank, times in recent.items() if times and times[len(times) // 2] > 0}
-    middle = sorted(paces.values())[len(paces) // 2] if paces else None
+    # The lower median: where half of the ranks are slow, the others are what they are compared with.
+    middle = sorted(paces.values())[(len(paces) - 1) // 2] if paces else None
     reported = snapshot.state.hosts[0].story.slow
     found, first = [], 0
     for host in snapshot.state.hosts:

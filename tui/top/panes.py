@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -97,14 +97,13 @@ class CurvesPane(Drawn):
             self._history.columns(host, None, name, width) for name in ("use", "memory", "net in", "net out")
         )
         most = max([1e6, *(value for value in (*into, *out) if value is not None)])
-        peak = f"peak {rate(most)}"
         return [
             Curve("cpu", cpu, _unit(load.cpu, "%"), 100.0, f"of {load.cpus} CPUs" if load.cpus else ""),
             Curve(
                 "memory", memory, meters.size(load.mem_used).strip(), 100.0, f"of {meters.size(load.mem_total).strip()}"
             ),
             *(
-                Curve(title, past, meters.NONE if now is None else rate(now), most, "" if now is None else peak)
+                Curve(title, past, meters.NONE if now is None else rate(now), most, "" if now is None else _peak(past))
                 for title, past, now in (("net in", into, load.net_rx), ("net out", out, load.net_tx))
             ),
         ]
@@ -123,6 +122,11 @@ class CurvesPane(Drawn):
             Curve("power", power, _unit(gpu.power, "W"), watts, f"of {watts:.0f} W"),
             Curve("temperature", heat, _unit(gpu.temp, "°C"), 100.0, "of 100 °C"),
         ]
+
+
+def _peak(past: Iterable[float | None]) -> str:
+    known = [value for value in past if value is not None]
+    return f"peak {rate(max(known))}" if known else ""
 
 
 def _unit(value: float | None, unit: str) -> str:

@@ -132,8 +132,9 @@ class TopScreen(DisttuiScreen):
             loads = [replace(load, gpus=tuple(gpu for gpu in load.gpus if f"{gpu.index}" == alone)) for load in loads]
         gpus = [gpu for load in loads for gpu in load.gpus]
         if gpus:
-            used = [value for value in (meters.mean(load, "use") for load in loads) if value is not None]
-            full = [value for value in (meters.gpu_memory(load) for load in loads) if value is not None]
+            used = [gpu.use for gpu in gpus if gpu.use is not None]
+            sizes = [(gpu.mem_used, gpu.mem_total) for gpu in gpus if gpu.mem_used is not None and gpu.mem_total]
+            full = [100.0 * sum(one for one, _ in sizes) / sum(most for _, most in sizes)] if sizes else []
             busy = f"{sum(used) / len(used):.0f} % busy" if used else ""
             facts.append(busy if alone else f"{amount(len(gpus), 'GPU')} {busy}".rstrip())
             facts.append(f"{'' if alone else 'GPU '}memory {sum(full) / len(full):.0f} % full" if full else "")

@@ -170,6 +170,8 @@ class HostForm(DisttuiModal[None]):
         draft, rank, key = self._draft, self._rank, event.key
         if key == "num_processes":
             before = self._planned.plan.hosts[rank].num_processes
+            if event.by is None:
+                self._typing.forget()
             number = None if event.by is None else self._typing.number(event, before)
             return draft.with_processes(rank, number) if event.by is None or number else None
         if event.digit:

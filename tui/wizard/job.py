@@ -140,6 +140,8 @@ class JobStep(Step):
             off |= key == "args" and kind == "command"
             off |= key in FOR_THE_JOB and not view.draft.divides_job
             self.query_one(f"#line-{key}").set_class(off, "-off")
+            if off:
+                self._flaw.pop(key, None)
             if key in _CYCLES:
                 self.query_one(f"#choice-{key}", Choice).show(kind if key == "kind" else chosen(view.draft, key))
             else:

@@ -193,7 +193,9 @@ class ProcessesStep(Step):
             return
         rank = int(event.key)
         number = None
-        if event.by is not None:
+        if event.by is None:
+            self._typing.forget()
+        else:
             number = self._typing.number(event, planned.recommendation.hosts[rank].num_processes)
             if number is None:
                 return
