@@ -127,7 +127,7 @@ class Notifier:
         self._lock = threading.Lock()
         self._targets = [(one, Courier(one, self._note)) for one in targets]
         for target, courier in self._targets:
-            for notice in undelivered(folder, target["kind"]):
+            for notice in undelivered(folder, target):
                 courier.add(notice)
 
     def see(self, event: Event) -> None:
@@ -222,8 +222,8 @@ class Notifier:
 _ENDS = {"finished": "has finished", "stopped": "was stopped", "failed": "failed", "lost": "is lost"}
 
 
-def undelivered(folder: str, kind: str) -> list[dict[str, Any]]:
-    """The notifications of a run that were neither delivered to a target of this kind nor given up."""
+def undelivered(folder: str, target: NotifyTarget) -> list[dict[str, Any]]:
+    """The notifications of a run that a target wants, and that were neither delivered to it nor given up."""
     try:
         lines = records(read_regular(os.path.join(folder, "notify.jsonl"), 4 << 20).split(b"\n"))
     except OSError:
@@ -233,9 +233,14 @@ def undelivered(folder: str, kind: str) -> list[dict[str, Any]]:
         notice = line.get("notice")
         if line.get("e") == "due" and isinstance(notice, dict) and isinstance(notice.get("id"), str):
             found[notice["id"]] = notice
-        elif line.get("e") == "to" and line.get("kind") == kind and not str(line.get("word")).startswith("trying"):
+        elif (
+            line.get("e") == "to"
+            and line.get("kind") == target["kind"]
+            and not str(line.get("word")).startswith("trying")
+        ):
             found.pop(str(line.get("id")), None)
-    return [one for one in found.values() if {"t", "text", "event", "run", "hosts", "cause", "look"} <= one.keys()]
+    whole = [one for one in found.values() if {"t", "text", "event", "run", "hosts", "cause", "look"} <= one.keys()]
+    return [one for one in whole if one["event"] in target["events"]]
 
 
 def continue_after(folder: str, targets: Sequence[NotifyTarget], why: str) -> None:
@@ -245,7 +250,7 @@ def continue_after(folder: str, targets: Sequence[NotifyTarget], why: str) -> No
         why: What became of the supervisor; "" if it ended as it should.
     """
     spec = journal.read_object(os.path.join(folder, "spec.json"))  # the job may have written anything there
-    left = any(undelivered(folder, target["kind"]) for target in targets)
+    left = any(undelivered(folder, target) for target in targets)
     lost = bool(why) and spec.get("node_rank") == 0
     usable = isinstance(spec.get("hosts"), list) and isinstance(spec.get("node_rank"), int) and spec.get("run")
     if not usable or not (left or lost):
@@ -398,6 +403,7 @@ def _connection(parts: SplitResult) -> tuple[Any, str]:
 def _mail(url: str, notice: Mapping[str, Any]) -> None:
     """Send by SMTP: `smtps://me:password@mail.example.org/you@example.org`, or smtp:// with STARTTLS if offered."""
     import smtplib
+    import ssl
     from email.message import EmailMessage
     from urllib.parse import unquote, urlsplit
 
@@ -410,14 +416,19 @@ def _mail(url: str, notice: Mapping[str, Any]) -> None:
     message["From"] = user if "@" in user else to
     message["Message-ID"] = "<%s@disttui>" % _ascii(notice["id"]).replace(" ", "-")
     message.set_content(sentence(notice))
-    kind = smtplib.SMTP_SSL if parts.scheme == "smtps" else smtplib.SMTP
-    server = kind(parts.hostname or "", parts.port or 0, timeout=LIMIT / 2)
+    name, port, verified = parts.hostname or "", parts.port or 0, ssl.create_default_context()
+    if parts.scheme == "smtps":
+        server: smtplib.SMTP = smtplib.SMTP_SSL(name, port, timeout=LIMIT / 2, context=verified)
+    else:
+        server = smtplib.SMTP(name, port, timeout=LIMIT / 2)
     try:
         with _limited(server):
             if parts.scheme == "smtp":
                 server.ehlo_or_helo_if_needed()
                 if server.has_extn("starttls"):
-                    server.starttls()
+                    server.starttls(context=verified)
+                elif user and name not in ("localhost", "127.0.0.1", "::1"):
+                    raise RefusedError("the mail server offers no TLS, so the password was not sent")
             if user:
                 server.login(user, unquote(parts.password or ""))
             server.send_message(message)

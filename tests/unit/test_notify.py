@@ -94,7 +94,7 @@ def test_webhook_gets_cause_step_and_command(tmp_path: Path, receiver: tuple[str
     assert sent["cause"] == "rank 3 on n2: ValueError: bad ***"
     assert sent["look"] == "disttui diagnose t-7f3a"
     notices.close()
-    assert words(tmp_path) == ["sent"] and undelivered(str(tmp_path), "webhook") == []
+    assert words(tmp_path) == ["sent"] and undelivered(str(tmp_path), target(url)) == []
 
 
 def test_each_event_has_one_id_and_is_sent_once(tmp_path: Path, receiver: tuple[str, type[Receiver]]) -> None:
@@ -165,7 +165,9 @@ def test_next_process_continues_where_the_supervisor_ended(tmp_path: Path) -> No
     notices.see(verdict(t=time.time()))
     wait_for(lambda: words(tmp_path) == ["trying"])
     notices.close()
-    assert [one["id"] for one in undelivered(str(tmp_path), "webhook")] == ["t-7f3a:failed:1"]
+    assert [one["id"] for one in undelivered(str(tmp_path), there)] == ["t-7f3a:failed:1"]
+    other: Any = {**there, "events": ["finished"]}
+    assert undelivered(str(tmp_path), other) == [], "not what a target does not want"
     kind: Any = type("Here", (Receiver,), {"heard": [], "answers": [], "sent": []})
     server = ThreadingHTTPServer(("127.0.0.1", port), kind)
     threading.Thread(target=server.serve_forever, daemon=True).start()

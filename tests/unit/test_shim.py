@@ -214,6 +214,11 @@ def test_a_fork_that_leaves_by_exit_reports_nothing(shim: Shim) -> None:
     assert [r.get("code") for r in shim.reports() if r["e"] == "exit"] == [0]
 
 
+def test_a_fork_that_raises_is_not_the_end_of_the_rank(shim: Shim) -> None:
+    shim.run("script", shim.script("import os\nif os.fork() == 0: raise ValueError\nos.wait()"))
+    assert [r["e"] for r in shim.reports() if r["e"] in ("error", "exit")] == ["exit"]
+
+
 @pytest.mark.parametrize("kind", ["command", "script"])
 def test_without_instruments_only_the_redirection_remains(shim: Shim, kind: str) -> None:
     text = (

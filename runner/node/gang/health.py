@@ -140,7 +140,7 @@ class Health:
                 if now - since >= LONG and rank not in self._reported:
                     self._reported.add(rank)
                     self._say_straggler(rank, seconds, usual)
-            elif seconds < RECOVERED * usual:
+            elif rank not in self._reported or seconds < RECOVERED * usual:
                 self._slow.pop(rank, None)
                 if rank in self._reported:
                     self._reported.discard(rank)

@@ -283,11 +283,10 @@ class Ranks:
         death = Death(t=stamp(), e="death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at)
         if said:
             death["said"] = said
-        if code == -signal.SIGKILL:
-            if self._due is not None and at >= self._due:
-                death["grace"] = self._grace
-            elif evidence := self._oom.evidence(pid):
-                death["oom"] = evidence
+        if code == -signal.SIGKILL and self._due is not None and at >= self._due:
+            death["grace"] = self._grace
+        elif code in (-signal.SIGKILL, 128 + signal.SIGKILL) and (evidence := self._oom.evidence(pid)):
+            death["oom"] = evidence  # a shell reports the second number of its program
         self._say(death)
         if code is not None and code < 0:
             name = procs.signal_name(-code)

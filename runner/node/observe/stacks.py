@@ -7,6 +7,7 @@ another program can only be examined from outside.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -63,7 +64,8 @@ def keep(folder: str, attempt: int, number: int) -> None:
         except OSError:
             pass  # the disk is full, which is reported elsewhere
 
-    threading.Thread(target=work, daemon=True).start()
+    with contextlib.suppress(RuntimeError):  # this account has no thread left
+        threading.Thread(target=work, daemon=True).start()
 
 
 def _look(attempt: str, rank: Report) -> RankStacks:

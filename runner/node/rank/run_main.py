@@ -162,7 +162,8 @@ def _run(body: Callable[[], Any], reports: Reports) -> None:
         return
     ended.append(1)
     _strip(problem)
-    reports.say("error", **_describe(problem))
+    if os.getpid() == pid:  # a fork of the script may fail without the rank
+        reports.say("error", **_describe(problem))
     _print(problem)
     if isinstance(problem, KeyboardInterrupt) and _note_interrupt():
         return
