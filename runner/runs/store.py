@@ -117,8 +117,13 @@ class HostStore:
         if known and known[0] == generation and known[2] == start:
             return None
         if known and known[0] == generation and start > known[2]:
-            # The host has freed the part between: see launch.log_limit.
+            # The host has freed the part between (see launch.log_limit), or sends only the end.
             known[1] = known[2] = start
+            path = self._path(name)
+            if path.exists() and path.stat().st_nlink > 1:
+                # Another mirror has this file as well, in which the part between still counts.
+                self._close(name)
+                path.unlink()
             self._note()
             return name
         self._close(name)
@@ -240,9 +245,10 @@ def held(folder: Path) -> dict[str, list[int]]:
 def lend(source: Path, target: Path) -> None:
     """Begin a host's mirror with the files of another one, by hard links; does nothing where a disk has none.
 
-    Viewers may write to both at once: they write the same bytes to the same offsets, and rename rewritten files.
+    Viewers may write to both at once, since they append the same bytes at the same offsets. A viewer that leaves a gap
+    or receives a new generation continues in a separate file.
     """
-    with suppress(OSError, PathError):
+    with suppress(OSError, ValueError, PathError):
         noted = read_regular(source / KEPT)  # first: it must name no file that is not linked
         for name in held(source):
             path = inside(target, name)

@@ -300,6 +300,17 @@ def test_a_second_viewer_begins_with_what_is_here(tmp_path: Path) -> None:
         assert [data for _, data in first.read("attempt-1/rank-0.log")] == [b"two\n"]
 
 
+def test_a_gap_in_one_mirror_is_none_in_the_other(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    mirrored(made, 0, {"attempt-1/rank-0.log": "one\n"})
+    with mirror_of(made), mirror_of(made) as second:
+        store = HostStore(second / "0")
+        store.announce({"file": 1, "name": "attempt-1/rank-0.log", "generation": 0, "start": 900})
+        store.write(1, 900, b"late\n")
+        assert HostStore(made.folder / "0").files() == {"attempt-1/rank-0.log": (0, 4)}
+        assert store.files() == {"attempt-1/rank-0.log": (900, 905)}
+
+
 def test_a_deleted_run_is_not_created_again(tmp_path: Path) -> None:
     """Its replay is still open, or another command deleted it in the meantime."""
     made = kept(tmp_path)
