@@ -45,6 +45,8 @@ _NOT_INHERITED = ("name", "description")
 PERSONAL = "personal.yaml"
 """File with the user's own settings, beside config.yaml; never in a library."""
 _PERSONAL_KEYS = ("python", "activate", "transport", "hosts")
+_OF_LOGINS = ("user", "port", "transport")
+"""Keys that mean nothing for this machine."""
 _PERSONAL_HOST_KEYS = ("user", "port", "transport", "python", "activate", "workdir", "address", "interface")
 
 
@@ -208,7 +210,7 @@ class _Assembler:
         for item in top.items:
             name, login = _host_name(item), _login(item)
             same = named.get(name, [])
-            if isinstance(item, ScalarNode) and any(login):
+            if any(login) and _written(item) != name:
                 same = logins.get((name, *login), [])  # another login in a word means another host
             elif len(same) > 1:
                 same = logins.get((name, *login)) or same
@@ -246,10 +248,11 @@ class _Assembler:
         return self._only(hosts, node.entries["only"][1]) if "only" in node.entries else hosts
 
     def _only(self, hosts: SequenceNode, only: Node) -> SequenceNode:
-        known: dict[str, list[Node]] = {}
+        known, written = dict[str, list[Node]](), dict[str, list[Node]]()
         for host in hosts.items:
-            for name in _names(host):
-                known.setdefault(name, []).append(host)
+            known.setdefault(_host_name(host), []).append(host)
+            written.setdefault(_written(host), []).append(host)
+        known |= written
         if not isinstance(only, SequenceNode) or not all(isinstance(item, ScalarNode) for item in only.items):
             self._problem(only.place, "only is not a list of names", "expected one, like [node1, node2]")
             return hosts
@@ -416,27 +419,33 @@ def _check_keys(node: MappingNode, known: Sequence[str], problems: list[ProfileP
 
 
 def _changed(host: Node, wanted: MappingNode, assembler: _Assembler) -> Node:
-    names = _names(host)
-    for key in ("*", *names):
+    if isinstance(host, SequenceNode):
+        return host
+    _, word = _as_mapping(host).entries.get("host", (None, None))
+    local = isinstance(word, ScalarNode) and word.text == "local"
+    for key in dict.fromkeys(("*", _host_name(host), _written(host))):
         change = wanted.entries[key][1] if key in wanted.entries else None
-        if isinstance(change, MappingNode) and not isinstance(host, SequenceNode) and "local" not in names:
-            host = assembler.over(_as_mapping(host), change, ("hosts", key))
+        if isinstance(change, MappingNode):
+            own = {name: one for name, one in change.entries.items() if not (local and name in _OF_LOGINS)}
+            host = assembler.over(_as_mapping(host), replace(change, entries=own), ("hosts", key))
     return host
 
 
 def _host_name(node: Node) -> str:
-    if not isinstance(node, SequenceNode):
-        entries = _as_mapping(node).entries
+    """The name of a host, or else its address."""
+    return "" if isinstance(node, SequenceNode) else _written(_as_mapping(node))
+
+
+def _written(node: Node) -> str:
+    """The name of a host, or else its address with its login, as written."""
+    if isinstance(node, ScalarNode):
+        return node.text
+    if isinstance(node, MappingNode):
         for key in ("name", "host"):
-            value = entries[key][1] if key in entries else None
+            value = node.entries[key][1] if key in node.entries else None
             if isinstance(value, ScalarNode) and value.text:
                 return value.text
     return ""
-
-
-def _names(node: Node) -> list[str]:
-    """The names under which other files may refer to a host: its name, and its entry as written."""
-    return list(dict.fromkeys([_host_name(node), *([node.text] if isinstance(node, ScalarNode) else [])]))
 
 
 def _login(node: Node) -> tuple[str | None, ...]:

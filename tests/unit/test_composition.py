@@ -178,9 +178,23 @@ def test_a_host_with_its_login_in_one_word_is_found_by_its_name(team: Path) -> N
     assert logins == [("node1", "alice", None, (0,)), ("node2", None, 2222, (1,)), ("local", None, None, None)]
     found = load(put(team, "over.yaml", "extends: one\nhosts: [bob@node1, alice@node1]\n"))
     assert [host.user for host in found.hosts] == ["alice", None, None, "bob"], "bob's is another host"
-    put(config, "personal.yaml", "hosts:\n  '*': {user: carol}\n  node2: {port: 1}\n")
+    found = load(
+        put(team, "over.yaml", "extends: one\nhosts: [{host: 'node2:1', gpus: [0]}, {host: node1, port: 3}]\n")
+    )
+    assert [(host.host, host.port) for host in found.hosts] == [
+        ("node1", 3),
+        ("node2", 2222),
+        ("local", None),
+        ("node2", 1),
+    ]
+    put(team, "inventory/mixed.yaml", 'hosts: [node1, alice@node1, {host: "bob@node2", gpus: [0]}]\n')
+    text = "hosts: {inventory: mixed, only: [node1, 'bob@node2', alice@node1]}\n"
+    found = load(put(team, "over.yaml", f"disttui: 1\n{text}job: {{builtin: bytegpt}}\n"))
+    assert [host.user for host in found.hosts] == [None, "bob", "alice"]
+    put(config, "personal.yaml", "hosts:\n  '*': {user: carol, workdir: /w}\n  node2: {port: 1}\n")
     found = load(team / "one.yaml")
     assert [(host.user, host.port) for host in found.hosts] == [("carol", None), ("carol", 1), (None, None)]
+    assert {host.workdir for host in found.hosts} == {"/w"}
 
 
 def test_personal_settings_go_over_all_and_stay_with_the_user(team: Path) -> None:
