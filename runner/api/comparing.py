@@ -110,13 +110,15 @@ def curve_of(run: KnownRun, metric: str = "loss") -> MetricCurve:
     for path in sorted(
         (run.folder / "0").glob("attempt-*/rank-0.metrics.jsonl"), key=lambda path: _attempt(path.parent)
     ):
+        first = True
         with suppress(OSError), open_regular(path) as file:
             for line in file:
                 record = json_object(line) or {}
                 step, t, value = (number(record.get(name)) for name in ("step", "t", metric))
                 if step is None or t is None or value is None:
                     continue
-                if points and step < points[-1][0]:  # resumed, rolled back, or counted again from 0
+                resumed, first = first, False
+                if points and (step < points[-1][0] or resumed):  # or rolled back, or counted again from 0
                     del points[bisect_left(points, (step,)) :]
                 if (count := count + 1) % every == 0:
                     points.append((step, t, value))

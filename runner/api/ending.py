@@ -170,6 +170,10 @@ def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
         for node, answer in listed.items()
         if not isinstance(answer, DisttuiError)
     }
+    for node, answer in listed.items():
+        problems = [one["problem"] for one in summaries(answer) if one["run"] == run.run and "problem" in one]
+        if problems:
+            raise HostError(run.hosts[node].name, clean(problems[0]), "Repair that, or see runs forget --here.")
     living = [run.hosts[node].name for node, ones in found.items() if any(one.get("alive") for one in ones)]
     if living:
         raise InputError(
@@ -492,8 +496,10 @@ def _look(viewer: Viewer, run: KnownRun, unreached: dict[_At, DisttuiError]) -> 
             if isinstance(answer, DisttuiError):
                 raise answer
             for one in summaries(answer):
+                if one["run"] == run.run and "problem" in one:
+                    return None
                 if one["run"] == run.run and one.get("node_rank") == node:
-                    if one.get("alive") or "problem" in one:
+                    if one.get("alive"):
                         return None
                     known.update(one)
                     held, has_it = held + one.get("size", 0), True

@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from functools import partial
@@ -119,7 +119,10 @@ def pull(
         for node, error in reached.errors.items():
             tell(problem_of(run.hosts[node].name, error, "; its files are skipped"))
         taken: dict[str, Offered] = {}
-        for node, answer in sorted(reached.ask("files", **run.request()).items()):
+        answers = reached.ask("files", **run.request())
+        asked = [run.hosts[node].name for node, answer in answers.items() if not isinstance(answer, DisttuiError)]
+        there = {b"", *map(os.fsencode, asked)}
+        for node, answer in sorted(answers.items()):
             host = run.hosts[node].name
             if isinstance(answer, DisttuiError):
                 tell(problem_of(host, answer))
@@ -128,7 +131,7 @@ def pull(
                 tell(HostNotice(host, f"skipped: {text}"))
             is_ours = partial(_is_ours, reached.links[node], run, node)
             try:
-                wanted, refused = _wanted(to, host, choose(offered(answer)), taken, is_ours, _pulled(run))
+                wanted, refused = _wanted(to, host, choose(offered(answer)), taken, is_ours, _pulled(run), there)
             except HostError as error:
                 problems.append(error)
                 continue
@@ -165,10 +168,12 @@ def _wanted(
     taken: dict[str, Offered],
     is_ours: Callable[[Path, Offered], bool],
     pulled: Mapping[bytes, bytes],
+    there: Container[bytes],
 ) -> tuple[dict[Path, Offered], list[str]]:
     """Return target path → file for a host's missing files, and why others are refused.
 
     Refused are bad names, and names of existing files that are not from this run. All other files go into `taken`.
+    What hosts that are not `there` have sent stays as it is.
     """
     wanted: dict[Path, Offered] = {}
     refused: list[str] = []
@@ -181,9 +186,8 @@ def _wanted(
             if alike and is_ours(_place(to, host, file.name, apart=False), file):
                 continue  # a copy, or on a shared file system whose inode numbers differ between hosts
             path = _place(to, host, file.name, apart=known is not None)
-            anothers = pulled.get(_key(path)) not in (None, b"", os.fsencode(host))
-            if known is None and anothers and not _is_here(path, file):
-                path = _place(to, host, file.name, apart=True)  # the other host may be gone by now
+            if known is None and pulled.get(_key(path), b"") not in there and not _is_here(path, file):
+                path = _place(to, host, file.name, apart=True)  # its host may be gone for good
         except PathError as error:
             refused.append(error.what)
             continue

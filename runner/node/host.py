@@ -15,11 +15,11 @@ from .rank.parent import OVERLAY, PRELOAD, WATCHED
 if TYPE_CHECKING:
     from ..protocol.files import Launch, LauncherPart, Secrets, Spec
 
-_BEFORE_ACTIVATE = "exec 9<&0 </dev/null; "
-"""What `activate` reads must not be the line that starts the launcher."""
+_BEFORE_ACTIVATE = "exec 187<&0 </dev/null; "
+"""What `activate` reads must not be the line that starts the launcher. Scripts rarely use so large a descriptor."""
 _AFTER_ACTIVATE = """
 case $? in 0) ;; *) echo "disttui: activate ended with status $?" >&2; exit 1 ;; esac
-exec "$@" <&9 9<&-
+exec "$@" <&187 187<&-
 """
 """If `activate` fails, the launcher must not start: in another environment the job may compute something else."""
 

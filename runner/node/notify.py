@@ -417,6 +417,7 @@ def _mail(url: str, notice: Mapping[str, Any]) -> None:
     message["Message-ID"] = "<%s@disttui>" % _ascii(notice["id"]).replace(" ", "-")
     message.set_content(sentence(notice))
     name, port, verified = parts.hostname or "", parts.port or 0, ssl.create_default_context()
+    private = name in ("localhost", "127.0.0.1", "::1")
     if parts.scheme == "smtps":
         server: smtplib.SMTP = smtplib.SMTP_SSL(name, port, timeout=LIMIT / 2, context=verified)
     else:
@@ -426,8 +427,9 @@ def _mail(url: str, notice: Mapping[str, Any]) -> None:
             if parts.scheme == "smtp":
                 server.ehlo_or_helo_if_needed()
                 if server.has_extn("starttls"):
-                    server.starttls(context=verified)
-                elif user and name not in ("localhost", "127.0.0.1", "::1"):
+                    # Without a password, verification is optional, as TLS itself is.
+                    server.starttls(context=verified if user and not private else None)
+                elif user and not private:
                     raise RefusedError("the mail server offers no TLS, so the password was not sent")
             if user:
                 server.login(user, unquote(parts.password or ""))

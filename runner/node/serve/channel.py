@@ -409,7 +409,7 @@ def _failed(error: Exception) -> Dict[str, object]:
         return {"error": {"what": problem.what, "cure": problem.cure}}
     if isinstance(error, OSError):
         return {"error": {"what": str(error), "cure": ""}}
-    if isinstance(error, ImportError) and not (error.name or "").startswith("_disttui"):
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("_disttui"):
         what = "%s of this host has no module %s" % (sys.executable, error.name or error)
         return {"error": {"what": what, "cure": "Set `python` to another interpreter of this host."}}
     import traceback
