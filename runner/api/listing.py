@@ -140,7 +140,8 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, Run
         unreadable = [summary["problem"] for _, summary in found if "problem" in summary]
         if answers:
             rows[run.run] = run.summary(answers)
-            silent = [host.name for host in run.hosts if place_of_host(host) in failed]
+            unheard = [host for node, host in enumerate(run.hosts) if node not in answers]
+            silent = [host.name for host in unheard if place_of_host(host) in failed]
             if silent and rows[run.run]["state"] == "stopping":
                 rows[run.run]["note"] = f"no answer from {', '.join(silent)}"
         elif place_of_host(run.hosts[0]) in failed:

@@ -82,7 +82,9 @@ def find(state: RunState, attempt: int | None = None) -> RootCause | None:
     if root is None:
         return None
     rest = tuple(sorted((one for one in found if one is not root), key=lambda one: one.at))
-    lost = root.follows and root.kind == "exception" and "sigterm" not in f"{root.type} {root.message}".lower()
+    # A script's own server may refuse connections too: OSError, those of requests.
+    of_torch = root.kind == "exception" and re.search(r"(?:^RuntimeError|(?:^|\.)Dist[A-Z]\w*Error)$", root.type)
+    lost = root.follows and of_torch and "sigterm" not in f"{root.type} {root.message}".lower()
     return RootCause(number, root, rest, _ended_before(state, number, root.at) if lost else ())
 
 

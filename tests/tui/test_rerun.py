@@ -16,6 +16,7 @@ from textual.widgets import Input
 
 from disttui.runner.api.carrying import collect_code
 from disttui.runner.api.rerunning import again, resumed_run
+from disttui.runner.errors import DisttuiError, HostError
 from disttui.runner.runs.notes import Checkpoint
 from disttui.runner.runs.registry import KnownRun, load_run, profile_of
 from disttui.tui.dialogs.rerun import RerunScreen
@@ -42,14 +43,16 @@ def _ended(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def _form(folder: Path, key: str) -> AsyncIterator[tuple[Doors, Pilot[None], list[Any]]]:
-    """The form of the run, and the reruns that it is left with."""
+async def _form(
+    folder: Path, key: str, answer: DisttuiError | None = None
+) -> AsyncIterator[tuple[Doors, Pilot[None], list[Any]]]:
+    """The form of the run, and the reruns that it is left with; `answer` is that of its hosts."""
     opened: list[Any] = []
-    with patch("disttui.tui.run.again.saved_on_hosts", lambda *_: list(SAVED)):
+    with patch("disttui.tui.run.again.checkpoints", side_effect=answer, return_value=list(SAVED)):
         async with kit.home(folder) as (app, pilot):
             app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
             await press(pilot, key, then=lambda: isinstance(app.screen, RerunScreen) and app.screen.ready)
-            await until(pilot, lambda: kit.shows(app, "step-005000-a1"))
+            await until(pilot, lambda: kit.shows(app, "not known" if answer else "step-005000-a1"))
             yield app, pilot, opened
 
 
@@ -71,6 +74,12 @@ async def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Pat
     (made,) = opened
     assert made.profile.job.args == ("--lr", "1.5e-4", "--name", "two words", "--steps", "10")
     assert (made.profile.launch.grace, made.resume_from) == (7, None)
+
+
+async def test_silent_hosts_are_not_hosts_without_checkpoints(tmp_path: Path) -> None:
+    _ended(tmp_path)
+    async with _form(tmp_path, "R", HostError("grace", "no answer in 20 s")) as (app, *_):
+        assert kit.shows(app, "✗ its checkpoints are not known: grace: no answer in 20 s"), screen_text(app)
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,12 @@ Root Cause (first observed failure):
   exitcode  : 1 (pid: 12347)
 ============================================================
 """
+BY_ACCELERATE = """Traceback (most recent call last):
+  File "/venv/bin/accelerate", line 3, in <module>
+  File "/venv/lib/python3.11/site-packages/accelerate/commands/launch.py", line 763, in simple_launcher
+    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)
+subprocess.CalledProcessError: Command '['/venv/bin/python', 'a.py']' returned non-zero exit status 1.
+"""
 ECHO = BAD.replace("ValueError: bad", "RuntimeError: Connection closed by peer")
 IGNORED = f"Exception ignored in: <function X.__del__ at 0x7f>\n{BAD.replace('bad', 'at the end')}"
 
@@ -289,6 +295,7 @@ def marked(mark: str) -> str:
         (f"step 1\n{BAD}{BY_TORCHRUN}", ("ValueError", "bad")),
         ("".join(f"[rank1]: {line}\n" for line in BAD.splitlines()) + BY_TORCHRUN, ("ValueError", "bad")),
         (f"step 1\n{BY_TORCHRUN}", None),
+        (f"step 1\n{BAD}{BY_ACCELERATE}", ("ValueError", "bad")),
         ("".join(f"[default1]:[rank1]: {line}\n" for line in BAD.splitlines()) + BY_TORCHRUN, ("ValueError", "bad")),
         ("".join(f"[1,0]<stderr>:{line}\n" for line in BAD.splitlines()), ("ValueError", "bad")),
         (BAD + ECHO + BY_TORCHRUN, ("ValueError", "bad")),
@@ -325,6 +332,11 @@ def test_exception_is_found_within_surrounding_output(text: str, expected: tuple
     assert (found and (found["type"], found["message"])) == expected
     if expected and found:
         assert [frame.line for frame in frames(found["traceback"])][-1:] in ([3], [2])
+
+
+def test_a_failed_program_that_printed_no_reason_is_the_cause() -> None:
+    found = deaths.at_end(BAD + "step 2\n" * 20 + BY_ACCELERATE)
+    assert found and found["message"] == "Command '['/venv/bin/python', 'a.py']' returned non-zero exit status 1."
 
 
 def test_torch_prefix_and_final_warnings_are_stripped() -> None:

@@ -157,8 +157,9 @@ Traceback (most recent call last):
 RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:36001"""
 
 
-def uneven(ended: float) -> RunState:
-    state = seen((1, error(1, 9.2, **_PEER, traceback=_WAITED)), (1, death(1, 9.3, 1)), (0, death(0, 9.6, -15)))
+def uneven(ended: float, peer: dict[str, str] | None = None) -> RunState:
+    first = error(1, 9.2, **(peer or _PEER), traceback=_WAITED)
+    state = seen((1, first), (1, death(1, 9.3, 1)), (0, death(0, 9.6, -15)))
     for rank, event in ((0, "rank"), (1, "rank"), (2, "rank")):
         state = fold(state, rank, "events.jsonl", {"t": 1.0, "e": event, "attempt": 1, "rank": rank})
     return fold(state, 0, "attempt-1/ranks.jsonl", {"t": ended, "e": "exit", "rank": 0, "code": 0})
@@ -200,6 +201,16 @@ def test_a_rank_that_ended_well_after_the_failure_is_not_blamed() -> None:
     state = fold(seen((1, error(1, 9.2))), 0, "attempt-1/ranks.jsonl", {"t": 9.0, "e": "exit", "rank": 0, "code": 0})
     cause = find(state)
     assert cause and cause.gone == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "gone"),
+    [("RuntimeError", (0,)), ("torch.distributed.DistBackendError", (0,)), ("DistNetworkError", (0,)),
+     ("ConnectionRefusedError", ()), ("requests.exceptions.ConnectionError", ())],
+)  # fmt: skip
+def test_a_refusing_server_of_the_script_is_no_uneven_end(kind: str, gone: tuple[int, ...]) -> None:
+    cause = find(uneven(9.0, {"type": kind, "message": "[Errno 111] Connection refused"}))
+    assert cause and cause.gone == gone
 
 
 def test_rank_ended_by_sigterm_is_not_called_waiting() -> None:

@@ -233,6 +233,35 @@ def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], s
     wait_for(lambda: _gone(pids[0]))
 
 
+def test_load_of_amd_gpus_is_read_from_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards by PCI address, not by number; a display output and the chip of a server board are no GPUs."""
+    drm, gib = tmp_path / "drm", 1 << 30
+    whole: dict[str, object] = {"gpu_busy_percent": 97, "mem_info_vram_used": gib, "mem_info_vram_total": 64 * gib}
+    desktop = {"hwmon/hwmon3/power1_average": 312_500_000, "hwmon/hwmon3/temp1_input": 61_000}
+    server = {"hwmon/hwmon4/power1_input": 90_000_000, "hwmon/hwmon4/temp2_input": 40_000, "gpu_busy_percent": "N/A"}
+    cards: dict[str, tuple[str, dict[str, object]]] = {
+        "0000:c1:00.0": ("card0", {**whole, **server}), "0000:03:00.0": ("card1", {**whole, **desktop}),
+        "0000:02:00.0": ("card2", {"vendor": "0x1a03"}), "0000:03:00.1": ("card1-DP-1", whole),
+    }  # fmt: skip
+    for address, (name, files) in cards.items():
+        for file, value in files.items():
+            path = tmp_path / address / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{value}\n")
+        (drm / name).mkdir(parents=True)
+        (drm / name / "device").symlink_to(tmp_path / address)
+    monkeypatch.setattr("disttui.runner.node.probe.amd.DRM", str(drm))
+    monkeypatch.setattr(telemetry, "has_device", lambda: False)
+    monkeypatch.setattr(telemetry, "find_smi", lambda: None)
+    monkeypatch.setattr(telemetry, "GpuWatch", lambda **_: GpuWatch("no-such-library.so.1"))
+    sampler = Sampler(str(tmp_path))
+    assert wait_for(lambda: sampler.sample({}).get("gpus")) == [
+        {"index": 0, "use": 97, "mem_used": gib, "mem_total": 64 * gib, "power": 312.5, "temp": 61},
+        {"index": 1, "mem_used": gib, "mem_total": 64 * gib, "power": 90, "temp": 40},
+    ]
+    sampler.close()
+
+
 def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("disttui.runner.node.telemetry.sampler._STALE", 0.5)
     monkeypatch.setattr(telemetry, "has_device", lambda: True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from textual.app import App
@@ -17,7 +18,6 @@ from disttui.runner.runs.notes import Checkpoint
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.store import host_folder
 from disttui.runner.text import clean
-from disttui.tui.run.again import saved_on_hosts
 from disttui.tui.run.feed import Snapshot
 from disttui.tui.terminal import open_editor
 
@@ -34,8 +34,13 @@ class Ended:
         """Search the hosts for checkpoints in a thread, once; call `tell` with the newest if there is one."""
 
         def looking() -> None:
-            if found := saved_on_hosts(run, ssh_config):
-                tell(found[0])
+            from disttui.runner.api.listing import PATIENCE
+            from disttui.runner.api.rerunning import checkpoints
+            from disttui.runner.api.viewer import Viewer
+
+            with Viewer(ssh_config=ssh_config, runs_bring_theirs=True) as viewer, suppress(DisttuiError):
+                if found := checkpoints(viewer, run, PATIENCE):
+                    tell(found[0])
 
         if not self._looked:
             self._looked = True

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from disttui.runner.api.rerunning import Again
-from disttui.runner.errors import InputError
+from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import figure, gibibytes, rough
 from disttui.runner.runs.notes import Checkpoint
 from disttui.runner.text import clean, clean_lines
@@ -109,14 +109,18 @@ class RerunScreen(Question[Again | None]):
 
     @work(group="saved", exclusive=True)
     async def _look(self) -> None:
-        self._saved = await asyncio.to_thread(self._find)
+        why = "no checkpoint found on its hosts: it would start over"
+        try:
+            self._saved = await asyncio.to_thread(self._find)
+        except DisttuiError as error:
+            self._saved, why = [], f"its checkpoints are not known: {error}"
         table = self.query_one(Table)
         waits = table.key == _LOOKING  # otherwise the user has chosen something else
         self._show()
         if self._resume and self._saved and waits:
             table.select(self._saved[0].checkpoint.name)
         elif self._resume and not self._saved:
-            self._tell("no checkpoint found on its hosts: it would start over")
+            self._tell(why)
 
     def _show(self) -> None:
         beginning = Row(_BEGINNING, ("from the beginning", "", "", "", "", ""))

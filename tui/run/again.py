@@ -10,8 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from disttui.runner.api.comparing import curve_of
-from disttui.runner.api.rerunning import Again, again
-from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.api.listing import PATIENCE
+from disttui.runner.api.rerunning import Again, again, checkpoints
+from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount
 from disttui.runner.ids import short
 from disttui.runner.profile.effects import foreign_lines
@@ -29,8 +30,6 @@ SANDBOX = ("node1", "node2")
 """The sandbox hosts that the app runs on this machine."""
 _LATEST = "latest code"
 """Key of the value whether to send the current folder of `job.sync`; it is not in the profile."""
-_PATIENCE = 10.0
-"""Seconds to wait for the hosts of an ended run."""
 
 
 class RerunValue(NamedTuple):
@@ -67,7 +66,7 @@ async def run_again(app: Shell, run: KnownRun, *, resume: bool = False) -> None:
 
     def find() -> list[SavedState]:
         curve = curve_of(run)
-        found = saved_on_hosts(run, app.ssh_config)
+        found = checkpoints(app.viewer(), run, PATIENCE)
         return [SavedState(one, None if one.step is None else curve.at(one.step)) for one in found]
 
     try:
@@ -165,18 +164,6 @@ def consequence(run: KnownRun, made: Again) -> list[str]:
     foreign = foreign_lines(made.profile) if made.foreign else ()
     # `foreign_lines` is already safe; text that only looks like a secret is not masked.
     return [*(clean(line, guesses=False) for line in lines), *(f"{key}: {text}" for key, text in foreign)]
-
-
-def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> list[Checkpoint]:
-    """The checkpoints of a run, the newest first; empty if no host reports one. Call it in a thread."""
-    from disttui.runner.api.rerunning import checkpoints
-    from disttui.runner.api.viewer import Viewer
-
-    with Viewer(ssh_config=ssh_config, runs_bring_theirs=True) as viewer:
-        try:
-            return checkpoints(viewer, run, _PATIENCE)
-        except DisttuiError:
-            return []
 
 
 def _refuse_played(again: Again) -> None:

@@ -24,6 +24,8 @@ _FIRST = "Traceback (most recent call last):"
 # Python's report of a script that it cannot compile has no first line.
 _NOT_COMPILED = re.compile(r'  File "[^"]{1,1000}", line \d{1,9}$')
 _OF_TORCHRUN = "\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+# How accelerate and deepspeed report that a script has failed, which printed why before.
+_OF_A_CHILD = " returned non-zero exit status 1."
 # torchrun's log lines, which may separate a rank's traceback from its own: E1120 12:00:01.100 …, and before 2.1
 _BY_TORCHRUN = re.compile(
     r"[IWEF]\d{4} \d\d:|(?:WARNING|ERROR|INFO):torch\.distributed\.|\[\d{4}-\d\d-\d\d [\d:,]{8,12}\] "
@@ -200,7 +202,10 @@ def at_end(text: str) -> Words | None:
         text = text[:ignored]  # ignore exceptions in objects that Python destroys at exit
     if (failed := text.rfind(_OF_TORCHRUN)) >= 0:  # it says only that a rank has failed, which printed why before
         return _of_ranks(text[: text.rfind(_FIRST, 0, failed)].split("\n"))
-    return _last(text)
+    found = _last(text)
+    if found and found["type"].endswith("CalledProcessError") and found["message"].endswith(_OF_A_CHILD):
+        return _last(text[: text.rfind(_FIRST)]) or found
+    return found
 
 
 def _of_ranks(lines: list[str]) -> Words | None:

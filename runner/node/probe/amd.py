@@ -1,14 +1,20 @@
-"""AMD GPUs as reported by rocm-smi or amd-smi in JSON, parsed leniently: keys differ between releases."""
+"""AMD GPUs: their facts by rocm-smi or amd-smi in JSON, parsed leniently since keys differ; their load by the kernel.
+
+Source of the kernel's files: Documentation/gpu/amdgpu (driver-misc.rst, thermal.rst).
+"""
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, List, Literal, Mapping, Optional, Sequence, Tuple
 
+from ...protocol.telemetry import GpuUse
 from ..child import ask
+from ..disk import read_text
 from .gpu import number
 
 if TYPE_CHECKING:
@@ -24,6 +30,42 @@ _ROCM_SMI = (
     "--json",
 )
 _UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+DRM = "/sys/class/drm"
+_CARD = re.compile(r"card\d+$")
+# Cards without power1_average have power1_input; server cards have no temp1 (edge), but temp2 (junction).
+_SOURCES: Sequence[Tuple[Literal["use", "mem_used", "mem_total", "power", "temp"], int, Sequence[str]]] = (
+    ("use", 1, ["gpu_busy_percent"]),
+    ("mem_used", 1, ["mem_info_vram_used"]),
+    ("mem_total", 1, ["mem_info_vram_total"]),
+    ("power", 1_000_000, ["hwmon/*/power1_average", "hwmon/*/power1_input"]),
+    ("temp", 1000, ["hwmon/*/temp1_input", "hwmon/*/temp2_input"]),
+)
+"""Field of the record → its divisor, and the files that report it."""
+
+
+def folders() -> List[str]:
+    """Return the folder of each GPU that the kernel's amdgpu drives, in the order of rocm-smi: by PCI address."""
+    try:
+        cards = [os.path.realpath(os.path.join(DRM, name, "device")) for name in os.listdir(DRM) if _CARD.match(name)]
+    except OSError:
+        return []
+    return sorted(one for one in cards if os.path.exists(os.path.join(one, "mem_info_vram_total")))
+
+
+def load() -> List[GpuUse]:
+    """Return the `gpus` of a telemetry record; values that a card does not report are absent."""
+    gpus = []
+    for index, folder in enumerate(folders()):
+        gpu = GpuUse(index=index)
+        for key, scale, names in _SOURCES:
+            paths = (path for name in names for path in glob.glob(os.path.join(folder, name)))
+            values = (number(read_text(path).strip()) for path in paths)
+            value = next((one for one in values if one is not None), None)
+            if value is not None:
+                gpu[key] = value / scale
+        gpus.append(gpu)
+    return gpus
 
 
 def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:

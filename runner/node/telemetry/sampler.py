@@ -1,6 +1,7 @@
 """The load of a host, once a second: one record of telemetry.jsonl (docs/formats.md), with its busiest processes.
 
-GPUs are read through NVML or by one long-lived nvidia-smi; no process is started per sample.
+GPUs are read through NVML, by one long-lived nvidia-smi or from the kernel's files of amdgpu; no process is started
+per sample.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Callable, Dict, List, Literal, Mapping, NamedTuple, Optional,
 from ...protocol.telemetry import GpuCard, GpuUse, ProcessUse, RankUse, Telemetry
 from .. import folders, procs
 from ..disk import read_text, room
+from ..probe import amd
 from ..probe.gpu import find_smi, has_device, megabytes, number
 from ..system import Process, system
 from .gpu_nvml import Nvml
@@ -244,6 +246,7 @@ class GpuWatch:
     def _watch_smi(self) -> None:
         program = find_smi()
         if program is None:
+            self._watch_amd()
             return
         seconds = str(max(1, round(self._interval)))
         command = [program, "--query-gpu=" + _FIELDS, "--format=csv,noheader,nounits", "-l", seconds]
@@ -273,6 +276,11 @@ class GpuWatch:
         self._child.kill()
         self._child.wait()
 
+    def _watch_amd(self) -> None:
+        while amd.folders() and not self._closed.is_set():
+            self._note(amd.load())
+            self._closed.wait(self._interval)
+
     def _note(self, gpus: List[GpuUse]) -> None:
         # A new dict each time: `latest` reads it from another thread.
         self._seen = {**self._seen, **{gpu["index"]: gpu for gpu in gpus}}
@@ -300,7 +308,7 @@ class Sampler:
 
     Args:
         run_dir: The folder whose file system `disk_free` describes.
-        gpus: Whether to read NVIDIA GPUs; without such a device this costs nothing.
+        gpus: Whether to read GPUs; without one this costs nothing.
         processes: How many of the host's processes to include; if above 0, also the constants of GPUs and CPUs.
     """
 
@@ -308,7 +316,7 @@ class Sampler:
         self._run_dir = os.path.expanduser(run_dir)
         self._system = system()
         self._pressure = Pressure()
-        self._gpus = GpuWatch(details=processes > 0) if gpus and has_device() else None
+        self._gpus = GpuWatch(details=processes > 0) if gpus and (has_device() or amd.folders()) else None
         self._most = processes
         self._processes = Processes() if processes > 0 else None
         self._before: Optional[float] = None
