@@ -41,7 +41,7 @@ else
 	$(BIN)/pytest -m 'not soak' -n $(JOBS) --dist worksteal tests
 endif
 
-soak: .venv/dev ## The long rest of the tests (tests/soak.txt), and a million random inputs: an hour and a half, before a release
+soak: .venv/dev ## The long rest of the tests (tests/soak.txt), and a million random inputs: an hour, before a release
 	DISTTUI_FUZZ=1000000 $(BIN)/pytest -n 2 --dist worksteal tests/unit/test_gang_fuzz.py
 	DISTTUI_EXITS=2000 $(BIN)/pytest tests/unit/test_cli_process.py -k thread
 	$(BIN)/pytest -m soak -n 3 --dist worksteal tests
