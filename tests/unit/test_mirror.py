@@ -322,11 +322,11 @@ def test_oddly_named_files_do_not_break_the_mirror(tmp_path: Path) -> None:
 def test_folder_of_root_is_an_error_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an error in the host's data, it was a broken link: `attach` and `wait` reconnected for ever."""
 
-    def refuse(*_: object, **__: object) -> Path:
+    def refuse(*_: object, **__: object) -> os.stat_result:
         raise PermissionError
 
     store = HostStore(tmp_path / "0")
-    monkeypatch.setattr(Path, "resolve", refuse)
+    monkeypatch.setattr(os, "lstat", refuse)
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(DisttuiError, match=r"0/events\.jsonl: Permission denied") as caught:
         store.announce({"file": 1, "name": "events.jsonl", "generation": 0, "start": 0})
