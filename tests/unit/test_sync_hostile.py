@@ -500,7 +500,7 @@ def test_a_copy_is_whole_however_the_disk_clones(system: str, tmp_path: Path, mo
     assert (top / "a").read_bytes() == text
     assert cloned == {"clones": [300_000], "clones a part": [70_000]}.get(system, [])
 
-    (tmp_path / "store" / name[:2] / name[2:]).write_bytes(text[:-1] + b"x")
+    (tmp_path / "store" / name[:2] / name[2:]).write_bytes(text[:-1] + bytes([text[-1] ^ 1]))
     with pytest.raises(DamagedError):
         write_tree(store, [tree.Entry(b"b", "f", len(text), name)], os.fsencode(top))
     assert not store.has(name, len(text)), "a damaged object is removed"
