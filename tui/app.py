@@ -84,7 +84,10 @@ class PaletteProvider(Provider):
         matcher = self.matcher(query)
         for found in (*self._actions(), *self._runs(), *self._profiles(), *self._hosts(), *self._typed()):
             if (score := matcher.match(found.title)) > 0:
-                yield Hit(score, matcher.highlight(found.title), found.run, help=_plain(found.help))
+                title = Content(found.title)  # `highlight` would parse it as markup
+                for at in matcher.fuzzy_search.match(query, found.title)[1]:
+                    title = title.stylize(matcher.match_style, at, at + 1)
+                yield Hit(score, title, found.run, help=_plain(found.help))
 
     @property
     def _app(self) -> Shell:

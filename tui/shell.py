@@ -54,15 +54,17 @@ class Shell(TextualInside):
         """When the key that is now being handled was typed (monotonic clock, s)."""
         return self._keys.typed_at
 
-    async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
+    async def ask(self, question: str, consequence: str, yes: str = "yes", *, unrequested: bool = False) -> bool:
         """Return whether the user confirms an action that cannot be undone; call it in a worker.
 
         Args:
             question: Such as `Stop 2node-7f3a?`.
             consequence: What the action will do, in full sentences.
             yes: The label of the button that confirms.
+            unrequested: Whether it is asked so long after a key that the user may be typing something else.
         """
-        return bool(await self.push_screen_wait(screen_class("confirm")(question, consequence, yes)))
+        asked = screen_class("confirm")(question, consequence, yes, unrequested=unrequested)
+        return bool(await self.push_screen_wait(asked))
 
     def viewer(self) -> Viewer:
         """The viewer that all screens share, made when it is first needed; call it in a thread worker."""

@@ -6,6 +6,7 @@ import base64
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -130,6 +131,14 @@ def open_pager(app: App[None], environ: Mapping[str, str], path: Path, line: int
 def _run_in_terminal(app: App[None], command: list[str], environ: Mapping[str, str] | None = None) -> None:
     try:
         with app.suspend():
-            subprocess.run(command, check=False, env=environ)
+            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; it would end the app
+            try:
+                subprocess.run(command, check=False, env=environ, preexec_fn=_take_ctrl_c)
+            finally:
+                signal.signal(signal.SIGINT, handler)
     except (SuspendNotSupported, OSError) as error:
         raise InputError(f"cannot open {command[0]} here: {error}", "Quit, and open the file in a shell.") from None
+
+
+def _take_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -355,6 +355,11 @@ _KNOWN = _table(
             r"|nodename nor servname",
             "{host} cannot resolve a name. Use an IP address, or correct its DNS or /etc/hosts.",
         ),
+        "first collective": (
+            r"retrieving ncclUniqueId[^\n]{0,400}(?:Socket Timeout|wait timeout)",
+            "Another rank did not enter the first collective in time; often rank 0 still prepares data. See its log, "
+            "or let the others wait longer: init_process_group(timeout=…).",
+        ),
         "joining timed out": (
             r"client socket has failed to connect to any|connection to the C10d store has failed"
             r"|RendezvousTimeoutError|waiting for clients\. ?\d+/\d+ clients joined|client socket has timed out after"
@@ -993,12 +998,13 @@ def _killed(failure: Failure, telemetry: Telemetry | None) -> str:
     """Evidence that the kernel killed a rank for lack of memory, as a clause, or empty."""
     oom: events.OomEvidence = failure.oom or {}
     killer = "the kernel's out-of-memory killer ended it"
-    if oom.get("group"):
-        limit = oom.get("limit")
-        size = f" of {gibibytes(limit)}" if limit is not None else ""
-        return f"{killer}: the control group's memory limit{size} was reached"
+    limit = oom.get("limit")
+    if oom.get("group") and limit is not None:
+        return f"{killer}: the control group's memory limit of {gibibytes(limit)} was reached"
     if oom.get("kernel"):
         return f"{killer}: {clean(oom['kernel'])[:200]}"
+    if oom.get("group"):  # counts those killed for the whole machine's sake too
+        return f"{killer}: {clean(failure.host)} or its control group had no memory left"
     if oom.get("machine"):
         return f"perhaps {killer}: it was active on {clean(failure.host)} at that time"
     used, total = (telemetry.get("mem_used"), telemetry.get("mem_total")) if telemetry else (None, None)

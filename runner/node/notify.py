@@ -155,7 +155,7 @@ class Notifier:
         elif event["e"] == "stall":
             attempt = event.get("attempt", 0)
             if event.get("over"):
-                self._tell("recovered", event["t"], attempt, "steps and logs continue", "")
+                self._tell("recovered", event["t"], attempt, "the ranks continue", "")
             else:
                 self._tell("stalled", event["t"], attempt, stall_text(event), "")
         elif event["e"] == "verdict":

@@ -110,7 +110,8 @@ def _loss(value: Any) -> int | float | str | None:
 
 def _silent(folder: str) -> float | None:
     """Seconds for which the lowest rank with metrics has been suspiciously silent; None if it is not."""
-    times = [t for record in _records(folder) if isinstance(t := record.get("t"), float)]
+    # A gap in what is read would count as the longest pause.
+    times = [t for record in _records(folder, 0) if isinstance(t := record.get("t"), float)]
     if len(times) < 2:
         return None
     seconds = time.time() - times[-1]
@@ -177,21 +178,21 @@ def newest_metrics(folder: str) -> dict[str, object]:
     return merged
 
 
-def _records(folder: str) -> list[dict[str, object]]:
-    """The last records of the lowest rank that has metrics."""
+def _records(folder: str, beginning: int = _BEGINNING) -> list[dict[str, object]]:
+    """The first and last records of the lowest rank that has metrics, as `ends`."""
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".metrics.jsonl")]
     except OSError:
         return []
-    return ends(os.path.join(folder, min(names, key=lambda name: (len(name), name)))) if names else []
+    return ends(os.path.join(folder, min(names, key=lambda name: (len(name), name))), beginning) if names else []
 
 
-def ends(path: str) -> list[dict[str, object]]:
-    """The records at the beginning and at the end of a JSON-lines file, without malformed ones."""
+def ends(path: str, beginning: int = _BEGINNING) -> list[dict[str, object]]:
+    """The records in the first `beginning` bytes and at the end of a JSON-lines file, without malformed ones."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read(_BEGINNING)
+            data = file.read(beginning)
             if size > len(data):
                 end = file.seek(max(len(data), size - _END))
                 data += (b"\n" if end > len(data) else b"") + file.read(_END)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Callable, Dict, List, Literal, Mapping, Optional, Sequence, TypedDict
+from typing import Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, TypedDict
 
 from .metrics import NOT_FINITE, Metrics
 
@@ -168,7 +168,7 @@ class _Spike(_Check):
         self._values: List[float] = []
         self._heard = 0
         self._high = 0
-        self._first: Optional[int] = None
+        self._first: Tuple[float, Optional[int]] = 0.0, None
         self._usual: Optional[int] = None
         """The step of the last usual value."""
 
@@ -184,10 +184,11 @@ class _Spike(_Check):
             if value > usual + self._given.get("times", 8.0) * max(spread, 0.02 * abs(usual), 1e-6):
                 self._high += 1
                 if self._high == 1:
-                    self._first = _whole(record.get("step"))
+                    self._first = value, _whole(record.get("step"))
                 if self._high == 3:  # consecutive records that must be high: single bad batches are normal
                     self.step = self._usual
-                    return "%s %.4g%s (usual: %.4g)" % (self._metric, value, _at(self._first), usual)
+                    first, step = self._first
+                    return "%s %.4g%s (usual: %.4g)" % (self._metric, first, _at(step), usual)
                 if self._high < _WINDOW:
                     return ""  # a new level is eventually accepted as usual
             else:

@@ -131,7 +131,7 @@ def test_every_recorded_failure_is_tested() -> None:
         ("RuntimeError", "Socket Timeout", "joining timed out"),
         ("DistBackendError", "Net : Call to recv from 10.0.0.2<45671> failed : Connection refused", "rank killed"),
         ("ConnectionError", "Couldn't reach 'allenai/c4' on the Hub (LocalEntryNotFoundError)", "download"),
-        ("RuntimeError", "retrieving ncclUniqueId by key 0, but store->get(0) got error: Socket Timeout", "joining"),
+        ("RuntimeError", "retrieving ncclUniqueId by key 0, but store->get(0) got error: Socket Timeout", "first"),
         (
             "DistBackendError",
             "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.\n"
@@ -221,6 +221,8 @@ def test_a_world_of_one() -> None:
     [
         ({"group": 1, "machine": 1, "limit": 2 << 30}, "killer ended it: the control group's memory limit of 2.0 GiB"),
         ({"kernel": "Out of memory: Killed process 77 (python) total-vm:9kB"}, "Killed process 77"),
+        ({"group": 1, "kernel": "Out of memory: Killed process 77 (python)"}, "Killed process 77"),
+        ({"group": 1, "machine": 1}, "node2 or its control group had no memory left"),
         ({"machine": 2}, "was active on node2 at that time"),
     ],
 )

@@ -471,6 +471,9 @@ TABLES = [
     ("***** Validation results *****\naccuracy: 0.8, loss: 0.6\nloss: 1.9",
      [{"val_loss": 0.6, "accuracy": 0.8}, {"loss": 1.9}]),
     ("=== Evaluation ===\n=== Training ===\nloss: 0.6", [{"loss": 0.6}]),
+    ("step 10 | loss 2.3 | 35,149 tok/s", [{"step": 10, "loss": 2.3, "tokens_per_s": 35149}]),
+    ("step 10 | loss 2.3, 12,345.6 tokens/sec", [{"step": 10, "loss": 2.3, "tokens_per_s": 12345.6}]),
+    ("step 17/1000 | loss 2.3 | 1,234.5 ms", [{"step": 17, "steps": 1000, "loss": 2.3, "step_time": 1.2345}]),
     ("--- eval ---\ntrain loss: 0.6", [{"loss": 0.6}]),
     ("INFO - trainer - Epoch 0/9\nINFO - trainer - Training\nINFO - trainer - Batch 1/80: loss: 6.6 ||\n"
      "INFO - trainer - Validating\nINFO - trainer - Batch 7/8: loss: 1.0 ||\n"

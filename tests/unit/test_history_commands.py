@@ -91,6 +91,18 @@ def test_ps_says_stopped_when_it_is_known_of_every_host(
     assert bool(made.summary().get("ended")) == ("ended" in row)
 
 
+def test_a_host_with_too_many_runs_to_list_is_not_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = kept(tmp_path)
+    places = [listing.place_of_host(host) for host in made.hosts]
+    found = {
+        (place, made.run_dir): [{"run": made.run, "node_rank": node, "state": "stopping"}]
+        for node, place in enumerate(places)
+    }
+    monkeypatch.setattr(listing, "_ask", lambda *_: (found, dict.fromkeys(places, "there are too many runs")))
+    [row] = listing.list_runs(Viewer(environ(tmp_path))).rows
+    assert (row["state"], row["note"]) == ("stopping", "")
+
+
 def test_ps_shows_no_step_of_the_attempt_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hosts have been asked in attempt 1, and this machine's copy is of then; attempt 2 has made no step yet."""
     made = kept(tmp_path)

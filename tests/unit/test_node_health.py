@@ -88,6 +88,17 @@ def test_silence_is_a_stall_once_and_then_over() -> None:
     assert gang.kinds() == [("stall", False), ("stall", True)]
 
 
+def test_a_late_message_ends_no_stall() -> None:
+    """TCP sends a lost packet again after 0.2 s at the earliest."""
+    gang = Watched()
+    gang.live(60, every=1)
+    gang.live(AT_LEAST + 20)
+    late: SignsOfLife = {"silent": {"1": gang.now - 0.25 - gang.last[1]}, "times": {}, "shows": []}
+    gang.health.hear(1, late, gang.now)
+    gang.live(20)
+    assert gang.kinds() == [("stall", False)]
+
+
 def test_output_without_steps_is_a_stall_once_steps_were_seen() -> None:
     gang = Watched()
     gang.live(60, every=1)

@@ -396,7 +396,7 @@ def test_spike_is_found_after_the_warm_up_only() -> None:
     assert _fired({"rule": "spike", "metric": "loss"}, [9.0, 9.0, 9.0, 9.0, *calm]) == []
     assert _fired({"rule": "spike", "metric": "loss"}, [*calm, 9.0, 9.0, 2.0, *calm]) == []
     [found] = _fired({"rule": "spike", "metric": "loss"}, [*calm, 9.0, 9.1, 9.2, 9.3])
-    assert (found["step"], found["text"]) == (99, "loss 9.2 at step 100 (usual: 2.03)")
+    assert (found["step"], found["text"]) == (99, "loss 9 at step 100 (usual: 2.03)")
     assert _fired({"rule": "spike", "metric": "loss"}, [*[0.0] * 100, 1e-9, 1e-9, 1e-9]) == []
 
 

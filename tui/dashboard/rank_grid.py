@@ -191,10 +191,12 @@ class RankGrid(Drawn):
 
     def _keep_in_sight(self) -> None:
         width, height = self.size
-        if self.cursor is None or not self._ranks or not height:
+        if not self._ranks or not height:
             return
-        row = self.cursor // self._layout(width, height).columns
-        self._top = max(row - height + 1, min(self._top, row))
+        columns = self._layout(width, height).columns
+        row = (self.cursor or 0) // columns
+        most = max(0, -(-len(self._ranks) // columns) - height)
+        self._top = min(most, max(row - height + 1, min(self._top, row)))
 
     def action_move(self, x: int, y: int) -> None:
         if self.cursor is None:
@@ -222,6 +224,7 @@ class RankGrid(Drawn):
             self.post_message(self.RankChosen(self.cursor or 0))
 
     def on_resize(self, event: events.Resize) -> None:
+        self._keep_in_sight()
         self._show_title()
 
     def on_click(self, event: events.Click) -> None:

@@ -200,15 +200,19 @@ class DashboardScreen(RunScreen):
             self._stops += 1
             words = "killing" if self._stops > 1 else "stopping; press s again to kill now"
             if self.snapshot and all(host.link != "seen" for host in self.snapshot.state.hosts):
-                words += "; no host is reachable, so it is sent later"
+                words += "; no host is reachable: it is sent later, while this screen is open"
             self.app.notify(words)
 
     def leaving(self) -> None:
         """Report that the run continues."""
         snapshot = self.snapshot
-        gone = ("not seen", "lost")
-        if snapshot is not None and snapshot.state.result is None and run_word(snapshot.state) not in gone:
-            run = short(snapshot.state.run)
+        if snapshot is None or snapshot.state.result is not None:
+            return
+        run, word = short(snapshot.state.run), run_word(snapshot.state)
+        if self._stops and all(host.link != "seen" for host in snapshot.state.hosts):
+            said = f"no host is reachable: the stop of {run} may not have been sent. Again: disttui stop {run}"
+            self.app.notify(said, severity="warning")
+        elif word not in ("not seen", "lost"):
             lasting = " until its sandbox ends" if self.known and self.known.sandbox else ""
-            goes_on = "stays queued" if run_word(snapshot.state) == "queued" else "keeps running"
+            goes_on = "stays queued" if word == "queued" else "keeps running"
             self.app.notify(f"{run} {goes_on}{lasting}. To return: disttui attach {run}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import chain
 
@@ -11,7 +10,7 @@ from textual.strip import Strip
 
 from disttui.runner.diagnose.doubts import doubts
 from disttui.runner.diagnose.hang import sentences, standings
-from disttui.runner.formatting import amount, duration
+from disttui.runner.formatting import amount, clock, duration
 from disttui.runner.ids import short
 from disttui.runner.protocol.events import Stall, silence, stall_text
 from disttui.runner.render.status import eta, metric_words, progress
@@ -171,7 +170,7 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         lines = []
         for host in shown:
             last = snapshot.seen.get(host.node)
-            since = f" since {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
+            since = f" since {clock(last)}" if last else ""
             note = f": {clean(host.link_note).removeprefix(f'{clean(host.name)}: ')}" if host.link_note else ""
             lines.append(f"◇ {clean(host.name)} unreachable{since}{note}")
         if len(unseen) > len(shown):

@@ -80,8 +80,8 @@ class ConfirmScreen(Question[bool]):
     KEYS: ClassVar[tuple[str, str]] = ("y", "n")
     """The keys that the buttons show."""
 
-    def __init__(self, question: str, consequence: str, yes: str) -> None:
-        super().__init__()
+    def __init__(self, question: str, consequence: str, yes: str, *, unrequested: bool = False) -> None:
+        super().__init__(unrequested=unrequested)
         # The user decides by this text, so what only looks like a secret is not masked.
         self._question = clean(question, guesses=False)
         self._consequence = clean_lines(consequence, guesses=False)

@@ -17,7 +17,7 @@ from textual.widgets import Input, Static
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import amount, gibibytes
 from disttui.runner.ids import short
-from disttui.runner.paths import here, inside, typed
+from disttui.runner.paths import here, typed
 from disttui.runner.text import clean_lines
 from disttui.tui.keys import bind
 from disttui.tui.screen import DisttuiModal
@@ -49,7 +49,7 @@ class PullScreen(DisttuiModal[None]):
         """Yield the folder, the state and the keys."""
         with VerticalScroll(classes="box wide", can_focus=False):
             yield Static(Content.styled(f"Copy the checkpoints and results of {short(self._run)}", "bold"))
-            yield Input(str(inside(here(), self._run)), select_on_focus=False)
+            yield Input(f"{here()}/{self._run}", select_on_focus=False)
             yield Static(id="state")
             yield Hints(Key("enter", "enter", "copy"), LEAVE)
 

@@ -25,8 +25,9 @@ class Question(DisttuiModal[ScreenResultType]):
     UNREQUESTED: ClassVar[bool] = False
     """Whether it opens without a key press; since the user may be typing, early keys are ignored as well."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, unrequested: bool = False) -> None:
         super().__init__()
+        self._unrequested = unrequested or self.UNREQUESTED
         self._answers_from = inf
         """Time from which answers count (monotonic clock, s), because the question could be read."""
 
@@ -35,7 +36,7 @@ class Question(DisttuiModal[ScreenResultType]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        self._answers_from = monotonic() + (READING_TIME if self.UNREQUESTED else 0.0)
+        self._answers_from = monotonic() + (READING_TIME if self._unrequested else 0.0)
 
     @property
     def ready(self) -> bool:

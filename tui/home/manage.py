@@ -254,7 +254,7 @@ class ManagingScreen(DisttuiScreen):
             app.notify("nothing to remove")
             return
         will = f"{old_table(found)}\nDeletes logs, metrics and checkpoints, there and here. This cannot be undone."
-        if await app.ask(f"Delete {amount(len(found), 'run')}?", will, "delete"):
+        if await app.ask(f"Delete {amount(len(found), 'run')}?", will, "delete", unrequested=True):
             removed = await asyncio.to_thread(lambda: list(remove(app.viewer(), found)))
             said = [
                 forgotten(run) if error is None else f"{short(run.run)}: {error.sentence}" for run, error in removed

@@ -441,5 +441,7 @@ class LogBody(Widget, can_focus=True):
         if not 0 <= y < self.size.height:
             view = scroll(view, self.lines, self.size.height, y if y < 0 else y - self.size.height + 1)
         shown = page(view, self.lines, self.size.height)
+        if not shown:  # a replay has reached an attempt without lines
+            return
         row = shown[max(0, min(y, len(shown) - 1))][0]
         self.show(replace(view, mark=mark, cursor=self.lines.place(row)))

@@ -298,7 +298,10 @@ def moment(text: str, begin: float) -> float:
     if not clock or int(clock[1]) > 23:
         raise InputError("not a time", "Type 12:03, 12:03:05, or +1:30 for 90 s after the beginning.")
     hour, minute, second = (int(group or 0) for group in clock.groups())
-    day = datetime.fromtimestamp(begin)
+    try:
+        day = datetime.fromtimestamp(begin)
+    except (ValueError, OSError, OverflowError):
+        raise InputError("the time of the log's first line is not known") from None
     found = day.replace(hour=hour, minute=minute, second=second, microsecond=0).timestamp()
     return found if found + 60 > begin else found + 86400
 

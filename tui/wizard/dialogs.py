@@ -107,8 +107,11 @@ class SaveScreen(DisttuiModal[Path | None]):
 def places(draft: Draft) -> Mapping[str, Path]:
     """Name of a place → path for saving the profile, the most likely first."""
     file = f"{clean(str(draft.data.get('name') or 'run'))}.yaml".replace("/", "-")
-    known = {library.name: library.folder for library in libraries()}
-    shipped = known.pop(EXAMPLES)
+    try:
+        known = {library.name: library.folder for library in libraries()}
+    except InputError:  # home reports it
+        known = {}
+    shipped = known.pop(EXAMPLES, None)
     found: dict[str, Path] = {}
     if draft.path and draft.path.parent != shipped:
         found["the same file"] = draft.path

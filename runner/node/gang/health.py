@@ -21,6 +21,8 @@ SLOW = 1.5
 RECOVERED = 1.2
 LONG = 30.0
 """… for this many seconds."""
+_LATE = 1.0
+"""Seconds by which messages may be late: the time of a sign of life is known by their arrival."""
 _USUAL_OF = 3
 """Pauses needed to call one usual: a script that prints nothing has only the one until torch's first line."""
 
@@ -82,7 +84,7 @@ class Health:
         self._let_steps_decide()
         newest = max((self._stepped if self._by_steps else self._last).values())
         # A host's report is up to two seconds old; its clock is not used here.
-        if newest > self._gang_last + 0.1:
+        if newest > self._gang_last + _LATE:
             if self._stalled:
                 self._say_stall(now, over=True)
             self._gaps = [*self._gaps, newest - self._gang_last][-50:]
@@ -99,7 +101,7 @@ class Health:
             return
         newest = max(self._stepped.values())
         self._first_step = newest if self._first_step is None else self._first_step
-        if newest > self._first_step + 0.1:
+        if newest > self._first_step + _LATE:
             self._by_steps, self._gaps, self._gang_last = True, [], self._first_step
 
     @property

@@ -156,8 +156,8 @@ _OPTIMIZER_STEP = re.compile(
 )
 # The unit identifies the metric: 233.36 ms, 35149 tok/s, time 192.41ms; seconds per batch as torchvision prints.
 _MEASURED = re.compile(
-    r"(?:^|[|(,] ?|(?:(?:^|[|,;:(\]] {0,2}|\b(?:iter|step|batch) )time|\bthroughput|\bspeed):? {1,4})"
-    r"(\d{1,12}(?:\.\d{0,12})?) ?"
+    r"(?:^|[|(] ?|, |(?<!\d),|(?:(?:^|[|,;:(\]] {0,2}|\b(?:iter|step|batch) )time|\bthroughput|\bspeed):? {1,4})"
+    r"(\d{1,3}(?:,\d{3}){1,4}(?:\.\d{0,12})?|\d{1,12}(?:\.\d{0,12})?) ?"
     r"(ms|tok/s|tok/sec|tokens/s|tokens/sec|samples/s|samples/sec|img/s|images/s|images/sec|steps/s|it/s)(?![\w/])",
     re.IGNORECASE,
 )
