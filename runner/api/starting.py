@@ -24,7 +24,7 @@ from disttui.runner.library.git import Repository
 from disttui.runner.planning.interpreter import find_python
 from disttui.runner.planning.plan import Plan
 from disttui.runner.profile.consent import source_of
-from disttui.runner.profile.leaks import hidden
+from disttui.runner.profile.leaks import hidden, without_tokens
 from disttui.runner.profile.schema import Profile
 from disttui.runner.protocol.facts import Code
 from disttui.runner.protocol.files import LeaderPlace, NotifyTarget, Queue, Secrets, Spec
@@ -414,7 +414,8 @@ def _keep_code(answer: Future[CodeState], made: Provenance, known: KnownRun, hos
     if answer.cancelled() or answer.exception() is not None:
         return
     found = answer.result()
-    code = CodeKept(host, found["folder"], found["head"], found["diff"], found["cut"], tuple(found["untracked"]))
+    diff = without_tokens(found["diff"])
+    code = CodeKept(host, found["folder"], found["head"], diff, found["cut"], tuple(found["untracked"]))
     with suppress(OSError):
         made.with_code(code).save(known.folder)
 

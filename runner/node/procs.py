@@ -6,7 +6,7 @@ import functools
 import os
 import signal
 import sys
-from typing import Any, Container, Iterator, NamedTuple, TypedDict
+from typing import Any, Container, Iterator, Mapping, NamedTuple, TypedDict
 
 TAG = "DISTTUI_TAG"
 _EXITING = 4  # PF_EXITING of linux/sched.h
@@ -226,6 +226,14 @@ def alive(who: Any) -> bool:
         return False
     proc = read(who["pid"])
     return proc is not None and not proc.dead and proc.start == who.get("start_time")
+
+
+def elsewhere(who: Mapping[str, object]) -> bool:
+    """Whether an `identity` with a `hostname` is of another machine, or of another container of this one."""
+    if who.get("boot_id") == boot_id():
+        return bool(who.get("pid_namespace", pid_namespace()) != pid_namespace())
+    here = os.uname().nodename
+    return bool(who.get("hostname", here) != here)  # otherwise of an earlier boot
 
 
 def catches(pid: int, number: int) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.color import Color
@@ -115,9 +116,10 @@ async def test_the_diagnosis_breaks_no_word_of_a_path() -> None:
 
 @pytest.mark.parametrize("width", [10, 20, 60])
 def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
-    for text in (FRAME, "x" * 200, " " * 40 + "word " * 30, "│ " + "x" * 7 + " y" * 9, "short", ""):
+    wide = "\u5185\u5b58 " * 20, "\u5185" * 70
+    for text in (FRAME, "x" * 200, " " * 40 + "word " * 30, "│ " + "x" * 7 + " y" * 9, "short", *wide, ""):
         rows = wrapped([text], width)
-        assert max(map(len, rows)) <= width
+        assert max(map(cell_len, rows)) <= width
         assert "".join("".join(rows).replace("│", "").split()) == "".join(text.replace("│", "").split())
 
 

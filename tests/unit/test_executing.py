@@ -119,6 +119,7 @@ def test_activate_is_for_bash_as_in_a_run(activate: str, tmp_path: Path) -> None
     place = ExecPlace(parse_host("local"), str(tmp_path), activate)
     assert heard(place, "printenv WHAT; exit 3;") == ["a\\nb", "3"]
     assert heard(place, "printf", "<%s>", "c'd", "$HOME") == ["<c'd><$HOME>", "0"]
+    assert heard(place, "printf", "%s", "\udce9")[-1] == "0", "a word that is not UTF-8"
 
 
 @pytest.mark.parametrize("activate", ["", "true"])

@@ -53,6 +53,8 @@ OTHER = UID - 1
 @pytest.fixture
 def place(leases_of_the_tests: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(gpu, "facts", lambda *_: [{"index": index} for index in range(2000)])
+    for path in leases_of_the_tests.iterdir():  # of runs that tests before this one have killed
+        path.unlink()
     yield leases_of_the_tests
     for child in Child.living.copy():
         child.kill()

@@ -8,7 +8,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +19,9 @@ import pytest
 
 from disttui.runner.errors import HostError
 from disttui.runner.hosts.link import Link
+from disttui.runner.node import locks, procs
 from disttui.runner.node.supervise import setup
-from disttui.runner.node.supervise.steps import CommandError, EndedError, Steps
+from disttui.runner.node.supervise.steps import CommandError, EndedError, Steps, alone
 from disttui.runner.transport.local import LocalConnection
 from tests.command import running
 from tests.kept import has_been_reached
@@ -52,9 +55,10 @@ class Host:
     def begin(self, run: str, commands: Sequence[str], **more: Any) -> Future[Any]:
         spec = {
             "run": run, "node_rank": 0, "run_dir": "~/runs", "workdir": str(self.code(run)), "tree": "a" * 64,
-            "python": sys.executable, "activate": "", "env": {"MINE": "1"}, **more,
+            "python": sys.executable, "activate": "", "env": more.pop("env", {"MINE": "1"}),
         }  # fmt: skip
-        arguments = {"spec": spec, "commands": list(commands), "secrets": {"TOKEN": "t"}, "variables": spec["env"]}
+        secrets = {"TOKEN": more.pop("token", "t")}
+        arguments = {"spec": {**spec, **more}, "commands": list(commands), "secrets": secrets, "variables": spec["env"]}
         return self.link().stream("setup", lambda item: None, **arguments)
 
     def run(self, run: str, commands: Sequence[str], **more: Any) -> Any:
@@ -93,6 +97,15 @@ def test_it_runs_once_and_later_runs_get_what_it_wrote(host: Host) -> None:
     assert host.run(f"{A}-5", commands, python=str(other)) == {"ran": True}
     assert host.run(f"{A}-6", commands, env={"MINE": "2"}) == {"ran": True}
     assert (host.code(f"{A}-6") / "out/made").read_text() == "2t\n"
+    assert host.run(f"{A}-7", commands, token="other") == {"ran": True}
+
+
+def test_what_another_version_has_installed_is_installed_again(host: Host) -> None:
+    commands = [f"cp train.py {host.home}/install"]
+    for number, (tree, ran) in enumerate((("a", True), ("a", False), ("b", True), ("a", True), ("a", False))):
+        assert host.run(f"{A}-{number}", commands, tree=tree * 64) == {"ran": ran}
+    for number in (5, 6):
+        assert host.run(f"{A}-{number}", ["true install -e ."], tree="c" * 64) == {"ran": True}
 
 
 def test_later_runs_lack_what_it_removed(host: Host) -> None:
@@ -160,6 +173,17 @@ def test_two_at_once_run_it_once(host: Host) -> None:
     assert sorted(one.result(120)["ran"] for one in both) == [True, True]
     assert (host.home / "count").read_text() == "x\n"
     assert all((host.code(f"{A}-{number}") / "made").exists() for number in range(2))
+
+
+def test_hosts_with_one_home_do_not_see_each_others_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "take", lambda *_: BytesIO())
+    boots = iter("ab")
+    monkeypatch.setattr(procs, "boot_id", lambda: next(boots) * 8)
+    with ExitStack() as both:
+        for node in range(2):
+            both.enter_context(alone(str(tmp_path), "x", f"{A}-1", node, lambda _: None))
+        assert len(list(tmp_path.iterdir())) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_stop_ends_it_and_all_that_it_started(host: Host) -> None:

@@ -238,6 +238,32 @@ def test_what_survives_a_kill_is_explained(monkeypatch: pytest.MonkeyPatch) -> N
     assert stop._why_left(os.getpid()) == f"it belongs to {user_name(Path('/proc/self').stat().st_uid)}"
 
 
+@pytest.mark.parametrize(
+    ("other", "age", "alive"),
+    [({"hostname": "gpu01", "boot_id": "another"}, 30, True),
+     ({"hostname": "gpu01", "boot_id": "another"}, 120, False),
+     ({"pid_namespace": "pid:[1]"}, 30, True),
+     ({"hostname": os.uname().nodename, "boot_id": "another"}, 1, False)],
+    ids=["another machine", "silent machine", "another container", "rebooted"],
+)  # fmt: skip
+def test_a_run_on_a_machine_with_the_same_disk_is_alive(
+    tmp_path: Path, other: dict[str, str], age: float, alive: bool
+) -> None:
+    folder = tmp_path / "t-0123456789abcdef" / "0"
+    folder.mkdir(parents=True, mode=0o700)
+    folder.parent.chmod(0o700)
+    queue = {"round": 0, "order": 1.0, "lasts": True}
+    spec = {"run": "t-0123456789abcdef", "node_rank": 0, "queue": queue, "target": {"kind": "script"}}
+    journal.write_json(str(folder / "spec.json"), spec)
+    who = {**procs.identity(os.getpid()), "hostname": os.uname().nodename, "pid": 2**22, **other}
+    journal.write_json(str(folder / "supervisor.json"), who)
+    os.utime(folder / "supervisor.json", (time.time() - age,) * 2)
+    if procs.elsewhere(who):  # after a reboot, it would be started
+        assert runs.queue_again(str(tmp_path), "t-0123456789abcdef", "none", None) is alive
+    found = runs.status(str(folder))
+    assert (found["alive"], found["exit"] is None) == (alive, alive)
+
+
 def test_run_that_ends_during_a_status_call_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A viewer that finds no process alive looks for exit.json after that, not before."""
     looks: list[Callable[[str], Any]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
+from rich.cells import chop_cells
 from rich.style import Style
 from textual.strip import Strip
 
@@ -135,7 +136,9 @@ class StoryPane(Drawn):
 
 def _cut(rows: list[str], most: int, width: int) -> list[str]:
     """The first `most` rows, with an ellipsis at the end if some are omitted."""
-    return rows if len(rows) <= most or most < 1 else [*rows[: most - 1], f"{rows[most - 1][: width - 2]} …"]
+    if len(rows) <= most or most < 1:
+        return rows
+    return [*rows[: most - 1], f"{next(iter(chop_cells(rows[most - 1], width - 2)), '')} …"]
 
 
 def _last(texts: Sequence[str], most: int, width: int) -> list[str]:

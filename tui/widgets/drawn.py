@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
@@ -177,18 +177,18 @@ POINTER = re.compile(r"│ [ ~]*\^[ ~^]*")
 
 
 def wrapped(lines: Iterable[str], width: int) -> list[str]:
-    """Wrap lines to `width` (at least 10) characters: at a blank, or else after a slash, or else anywhere.
+    """Wrap lines to `width` (at least 10) cells: at a blank, or else after a slash, or else anywhere.
 
     Pointers that do not fit are omitted, because they would point at nothing.
     """
     found = []
     for text in lines:
-        if len(text) > width and POINTER.fullmatch(text):
+        if cell_len(text) > width and POINTER.fullmatch(text):
             continue
         margin = QUOTE if text.startswith(QUOTE) else ""
         rest = text[len(margin) :]
-        while len(rest) > width - len(margin):
-            cut = _cut(rest, width - len(margin))
+        while cell_len(rest) > width - len(margin):
+            cut = _cut(rest, len(chop_cells(rest, width - len(margin))[0]))
             found.append(margin + rest[:cut].rstrip())
             rest = INDENT + rest[cut:].lstrip()
         found.append(margin + rest)

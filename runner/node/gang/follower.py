@@ -228,7 +228,7 @@ class Follower:
             self._dial(self._reached[-1], probe=False)
 
     def _join(self, channel: Channel) -> None:
-        first, self._joined, self._joining = not self._joined, True, False
+        self._joined, self._joining = True, False
         self._broken, self._refusals = False, 0
 
         def closed(why: str) -> None:
@@ -238,8 +238,8 @@ class Follower:
         channel.hand_over(self._hear, closed)
         self._link.attach(channel)
         self._link.beat(**self._rest())
-        if first:
-            self._loop.after(0.3 if self._trying else 0, self._tell_reached)
+        # The leader forgets what a host has reached that it has lost.
+        self._loop.after(0.3 if self._trying else 0, self._tell_reached)
 
     def _tell_reached(self) -> None:
         self.send({"k": "reached", "addresses": sorted(self._reached), "pending": bool(self._trying)})

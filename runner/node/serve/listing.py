@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -60,7 +61,7 @@ def _nodes(folder: str, run: str) -> list[dict[str, object]]:
         for name in sorted(names, key=int):
             path = os.path.join(folder, name)
             watch = slurm.job_of(path)
-            summary = summarize(path, lambda path=path, watch=watch: watch.alive() if watch else _lives(path))  # type: ignore[misc]
+            summary = summarize(path, lambda path=path, watch=watch: watch.alive() if watch else lives(path))  # type: ignore[misc]
             if summary:
                 job = watch.summary(bool(summary["ended"])) if watch else {}
                 waited = summary["dropped"] is not None and not os.path.exists(os.path.join(path, "stop"))
@@ -72,18 +73,22 @@ def _nodes(folder: str, run: str) -> list[dict[str, object]]:
     return found
 
 
-def _lives(folder: str) -> bool:
+def lives(folder: str) -> bool:
+    """Whether a run's supervisor or warden lives, here or on another machine that shares the run's folder."""
     up = load(os.path.join(folder, "supervisor.json"))
     if not isinstance(up, dict):
         return False
-    if up.get("boot_id") == procs.boot_id():
-        return procs.alive(up) or procs.alive(up.get("warden") or {})
-    # From an earlier boot, or from another host that shares this disk.
-    try:
-        # Seconds without telemetry after which a supervisor on another host of a shared disk counts as dead
-        return time.time() - os.stat(os.path.join(folder, "telemetry.jsonl")).st_mtime < 15.0
-    except OSError:
+    if procs.alive(up) or procs.alive(up.get("warden") or {}):
+        return True
+    elsewhere = procs.elsewhere(up)
+    if not elsewhere and (up.get("boot_id") == procs.boot_id() or "hostname" in up):
         return False
+    beats = [0.0]
+    for name in ("telemetry.jsonl", "supervisor.json") if elsewhere else ("telemetry.jsonl",):
+        with suppress(OSError):
+            beats.append(os.stat(os.path.join(folder, name)).st_mtime)
+    # NFS may show a file as it was a minute ago. Earlier versions have not written the hostname.
+    return time.time() - max(beats) < (90.0 if elsewhere else 15.0)
 
 
 def lost_by(up: Any) -> str:

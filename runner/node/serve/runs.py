@@ -127,6 +127,8 @@ def queue_again(run_dir: str, run: str, node_zip: str, train_zip: str | None) ->
         _check_ours(folder)
         with locks.hold("start", folder, _MOMENT):
             found = _look(folder)
+            if procs.elsewhere(control.read_up(folder)):
+                return found["alive"]  # its place in the queue is on another machine that shares this disk
             over = any(os.path.exists(os.path.join(folder, name)) for name in ("stop", "attempt-1"))
             if found["alive"] or found["exit"] or over:
                 return found["alive"]
@@ -323,8 +325,7 @@ def _require(folder: str) -> None:
 
 
 def _look(folder: str) -> requests.Alive:
-    up = control.read_up(folder)
-    alive = procs.alive(up) or procs.alive(up.get("warden"))
+    up, alive = control.read_up(folder), listing.lives(folder)
     # Read last: a supervisor that ends normally between the two checks has written it before.
     end = cast("Exit | None", journal.read_object(os.path.join(folder, "exit.json")) or None)
     return {"alive": alive and end is None, "pid": cast("int | None", up.get("pid")), "exit": end}

@@ -10,13 +10,15 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import tarfile
 import time
-from typing import TYPE_CHECKING, Callable, Dict, Mapping, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Mapping, NamedTuple, Sequence, Tuple
 
 from ...protocol.events import Verdict
 from ...protocol.objects import LIMIT
+from ...protocol.regular import last_text, regular
 from .. import journal, procs
 from ..disk import fullness
 from ..gang.membership import of_host
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from ...protocol.requests import SetUp, SetupOrder
 
 LOG = "setup.log"
+_INSTALLS = re.compile(r"\b(?:install|develop|sync)\b")
+"""Commands that may write into the interpreter's own folder, such as `pip install .`"""
+_EDITABLE = re.compile(r"(?:^|\s)(?:-e|--editable|develop)\b")
 _MOST, _LARGEST, _OLD = 32, LIMIT, 30 * 86400.0
 """Limits for stored results: their number, their bytes, and the seconds after their last use."""
 
@@ -58,10 +63,10 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
     kept = os.path.join(cache, "setups")
     os.makedirs(kept, 0o700, exist_ok=True)
     workdir = os.path.abspath(os.path.expanduser(spec["workdir"] or "~"))
-    what = [commands, spec.get("tree") or workdir, spec["python"], spec["activate"], request["variables"]]
-    name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
-    result = os.path.join(kept, f"{name}.tar")
-    if _restore(result, workdir):
+    python = [spec["python"], spec["activate"]]
+    name = _name([commands, spec.get("tree") or workdir, *python, request["variables"], request["secrets"]])
+    result = _Result(os.path.join(kept, f"{name}.tar"), os.path.join(kept, f"last-{_name(python)}"), name, commands)
+    if result.restore(workdir):
         return {"ran": False}
     _show(folder, spec)
     steps = Steps(
@@ -70,7 +75,7 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
     )  # fmt: skip
     try:
         with alone(kept, name, run, node, tell):
-            if not _restore(result, workdir):
+            if not result.restore(workdir):
                 before = _files(workdir) if spec.get("tree") else None
                 for command in commands:
                     _run(steps, command, spec)
@@ -78,7 +83,7 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
                 if before is not None and not os.path.isdir(workdir):
                     raise Problem("job.setup: its commands have removed the folder that they run in", "correct them")
                 with contextlib.suppress(OSError):  # the next start repeats it
-                    _keep(result, workdir, before)
+                    result.keep(workdir, before)
                     _prune(kept)
             return {"ran": True}
     except EndedError:
@@ -93,6 +98,34 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
         for file in ("supervisor.json",) if ended else ("supervisor.json", "spec.json"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, file))
+
+
+class _Result(NamedTuple):
+    """What commands write to a run's copy of the code, kept for other runs of the same code."""
+
+    path: str
+    last: str
+    """The file with the name of the result whose commands have installed something last, for this interpreter."""
+    name: str
+    commands: Sequence[str]
+
+    def restore(self, workdir: str) -> bool:
+        """Write it to a run's copy; False if the commands have to run."""
+        # What another version has installed since is not in the copy.
+        current = not self._installs or last_text(self.last, 200) == self.name
+        return current and _restore(self.path, workdir)
+
+    def keep(self, workdir: str, before: _Seen | None) -> None:
+        """Store it, as `_keep`."""
+        if self._installs:
+            with open(regular(self.last, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="ascii") as out:
+                out.write(self.name)
+        if not any(map(_EDITABLE.search, self.commands)):  # it leads every run to the copy of this one
+            _keep(self.path, workdir, before)
+
+    @property
+    def _installs(self) -> bool:
+        return any(map(_INSTALLS.search, self.commands))
 
 
 def _run(steps: Steps, command: str, spec: Spec) -> None:
@@ -167,13 +200,18 @@ def _keep(result: str, workdir: str, before: _Seen | None) -> None:
 
 def _names_its_place(path: str, workdir: str) -> bool:
     """Whether a link, a script of a virtual environment or a .pth file leads to the run's own copy of the code."""
+    places = workdir, os.path.realpath(workdir)  # venv writes the real path
     if os.path.islink(path):
-        return os.readlink(path).startswith(workdir)
+        return os.readlink(path).startswith(places)
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
         begins = file.read(4096)
-    return os.fsencode(workdir) in begins and (begins.startswith(b"#!") or path.endswith(".pth"))
+    return any(os.fsencode(place) in begins for place in places) and (begins.startswith(b"#!") or path.endswith(".pth"))
+
+
+def _name(what: object) -> str:
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _restore(result: str, workdir: str) -> bool:

@@ -132,7 +132,8 @@ def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], Non
         if select.select([0], [], [], _POLL)[0]:
             raise EndedError
         lock = locks.take(name, folder)
-    holder = os.path.join(folder, f"{name}.holder")
+    # Hosts with one home folder on a file server do not see each other's locks.
+    holder = os.path.join(folder, f"{name}.{procs.boot_id()[:8]}.holder")
     try:
         if before := last_text(holder, 200):
 
@@ -143,12 +144,17 @@ def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], Non
         with open(regular(holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(_tag(run, node).encode())
         yield
-        os.unlink(holder)
+        _forget(holder)
     except (Problem, EndedError):  # everything has been ended
-        os.unlink(holder)
+        _forget(holder)
         raise
     finally:
         lock.close()
+
+
+def _forget(holder: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # containers of one machine share its boot id, but not its locks
+        os.unlink(holder)
 
 
 def _tag(run: str, node: int) -> str:

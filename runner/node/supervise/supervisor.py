@@ -46,6 +46,7 @@ _REASON = 200
 class Who(procs.ProcessIdentity):
     """The content of supervisor.json."""
 
+    hostname: str
     warden: procs.ProcessIdentity
     gang: LeaderPlace | None
     control: str
@@ -73,12 +74,18 @@ class Supervisor:
         self._folder_gone = False
         self._stopped = False
         self._stopped_now = False
+        self._lock: locks.Lock | None = None
         self._member = Member(host, self._loop, self._say, self._send_up, self._over)
         self._sampling = Sampling(host, lambda: self._member.pids)
         self._member.shows = self._sampling.shows
         self._gang: Gang | None = None
         self._leader: Leader | None = None
         self._follower: Follower | None = None
+
+    @property
+    def locked(self) -> bool:
+        """Whether this is the only supervisor of the run."""
+        return self._lock is not None
 
     def open(self) -> Who:
         """Take the run's lock and open its sockets; returns supervisor.json. Raises Problem or OSError."""
@@ -123,7 +130,10 @@ class Supervisor:
             gang = self._open_gang()
         else:
             self._follower = self._new_follower()
-        who: Who = {**procs.identity(os.getpid()), "warden": self._warden, "gang": gang, "control": control.address}
+        who: Who = {
+            **procs.identity(os.getpid()), "hostname": os.uname().nodename, "warden": self._warden, "gang": gang,
+            "control": control.address,
+        }  # fmt: skip
         journal.write_json(self._host.path("supervisor.json"), who)
         return who
 
@@ -131,6 +141,7 @@ class Supervisor:
         """Work until the run has ended and exit.json is written."""
         self._loop.soon(self._begin)
         self._loop.every(1.0, self._tick)
+        self._loop.every(20.0, self._beat)  # seconds between two signs of life for machines that share the folder
         self._loop.every(20.0, self._note_progress)  # seconds between two updates of the run's progress in its lease
         self._loop.run()
         self._sampling.close()
@@ -284,6 +295,10 @@ class Supervisor:
         if isinstance(stop, dict):
             self._stop(str(stop.get("reason"))[:_REASON], bool(stop.get("now")))
 
+    def _beat(self) -> None:
+        with suppress(OSError):
+            os.utime(self._host.path("supervisor.json"))
+
     def _note_progress(self) -> None:
         if self._lease and self._member.number:
             found = newest_metrics(self._host.path(f"attempt-{self._member.number}"))
@@ -385,7 +400,10 @@ def run(
         answer = {"error": what, "cure": getattr(error, "cure", "")}
         cause = of_host(host.node, "launch", what)
         try:
-            journal.write_exit(host.folder, {"state": "failed", "code": 1, "cause": cause, "attempt": 0, "left": []})
+            if supervisor.locked:  # otherwise it would end another supervisor's run
+                journal.write_exit(
+                    host.folder, {"state": "failed", "code": 1, "cause": cause, "attempt": 0, "left": []}
+                )
         except OSError:
             pass  # the requester of the start gets the error
     with suppress(BrokenPipeError):  # the viewer that requested the start is gone
