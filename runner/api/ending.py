@@ -149,13 +149,24 @@ def forget(viewer: Viewer, run: KnownRun) -> None:
     """Remove a run's folders on all hosts and here; of a closed sandbox, only here.
 
     Raises:
-        InputError: The run lives.
+        InputError: The run lives, or another continues from its checkpoints.
         DisttuiError: A host cannot be reached: nothing has been removed.
     """
+    if later := _needed(viewer).get(run.run):
+        cure = f"Try again once that run has ended, or stop it: disttui stop {later}"
+        raise InputError(f"{later} continues from the checkpoints of {short(run.run)}", cure)
     if not run.gone:
         with viewer.reach(run) as reached:
             _forget_on_hosts(run, reached)
     _remove(run.folder)
+
+
+def _needed(viewer: Viewer) -> dict[str, str]:
+    """Runs whose checkpoints others continue from that have not ended: run → such a run's short id."""
+    from disttui.runner.api.rerunning import resumed_run
+
+    later = ((one, resumed_run(one)) for one in known_runs(viewer.environ)[0] if one.resume_from)
+    return {earlier.run: short(one.run) for one, earlier in later if earlier and not one.settled}
 
 
 def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
@@ -413,8 +424,10 @@ def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = N
     Removes nothing: `remove` does.
     """
     known, problems = known_runs(viewer.environ)
-    ended, unreached = [], dict[_At, DisttuiError]()
+    ended, unreached, needed = [], dict[_At, DisttuiError](), _needed(viewer)
     for run in known:
+        if run.run in needed:
+            continue
         try:
             found = _look(viewer, run, unreached)
         except DisttuiError as error:

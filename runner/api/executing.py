@@ -142,6 +142,7 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
         link.request("complete")  # the answer shows that the node program is installed
     finally:
         link.close()
+    own = not link.note and host.python and host.python[0] in "/~"  # else it did not start
     usual = node_parcel().remote_path
     program = usual if link.node_zip.endswith(usual.removeprefix("~")) else shell_word(link.node_zip)
     request: ShellRequest = {
@@ -151,7 +152,7 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
         run, node, rank = place.rank
         request = {**request, **run.request(), "node_rank": node, "rank": rank}
     word = base64.urlsafe_b64encode(json.dumps(request).encode()).decode()  # no login shell changes base64
-    python = host.python if host.python and host.python[0] in "/~" else "python3"
+    python = host.python if own and host.python else "python3"
     connection = viewer.connector(place.ssh_config).connect(host.endpoint)
     try:
         code = connection.attend(f"exec {shell_word(python)} -I -X utf8 {program} shell {word}")

@@ -19,7 +19,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, LinkLostError
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import Tell
-from disttui.runner.ids import new_run_id
+from disttui.runner.ids import new_run_id, short
 from disttui.runner.library.git import Repository
 from disttui.runner.planning.interpreter import find_python
 from disttui.runner.planning.plan import Plan
@@ -98,8 +98,7 @@ def _launch_all(
         if not errors and not isinstance(first, DisttuiError) and first["gang"]:
             errors = _lead(reached, request, first["gang"])
         if errors:
-            _kill(reached, request)
-            raise together(errors)
+            raise _given_up(together(errors), known, leader_ended=_kill(reached, request))
     finally:
         for before, after in zip(links, reached, strict=True):
             if after.link is not before:
@@ -183,9 +182,8 @@ def submit(
         answer: Submitted = login.ask(
             "submit", SUBMIT_PATIENCE, spec=spec, launcher_args=args, secrets=secret, batch=batch
         )
-    except DisttuiError:
-        _kill([login], known.request())
-        raise
+    except DisttuiError as error:
+        raise _given_up(error, known, leader_ended=_kill([login], known.request())) from None
     finally:
         if login.link is not before:
             login.link.close()  # code that follows the run replaces broken links itself
@@ -229,13 +227,25 @@ def _lead(hosts: Sequence[Reachable], request: Run, leader: LeaderPlace) -> list
         return [answer for answer in pool.map(lead, range(1, len(hosts))) if isinstance(answer, DisttuiError)]
 
 
-def _kill(hosts: Sequence[Reachable], request: Run) -> None:
-    """Stop a failed start on all hosts, and wait up to `KILL_PATIENCE` for their confirmations."""
+def _kill(hosts: Sequence[Reachable], request: Run) -> bool:
+    """Stop a failed start on all hosts, and wait up to `KILL_PATIENCE`; returns whether the first has answered."""
     answers = [
         host.link.submit("stop", **request, node_rank=node, now=True, reason="failure")
         for node, host in enumerate(hosts)
     ]
     wait(answers, KILL_PATIENCE)
+    return answers[0].done() and not isinstance(answers[0].exception(), LinkLostError)
+
+
+class _MayRunError(LinkLostError):
+    """The host that leads the run was lost during the start: it may have started it."""
+
+
+def _given_up(error: DisttuiError, known: KnownRun, *, leader_ended: bool) -> DisttuiError:
+    if leader_ended:
+        return error
+    cure = f"Its host may have started it. Once it is back: disttui ps, disttui stop {short(known.run)}"
+    return _MayRunError(error.host or known.hosts[0].name, error.reason, cure)
 
 
 class Launched(NamedTuple):
@@ -360,6 +370,8 @@ def _launch(
             yield from stepwise(
                 lambda tell: _launch_all(known, planned, prepared.links, secret_env, targets, reopen, tree, tell)
             )
+    except _MayRunError:
+        raise  # the next list of runs asks its hosts
     except DisttuiError as error:
         known.failed(error.sentence)
         raise

@@ -384,16 +384,23 @@ class Wait:
         return len({call.name for call in self.calls.values()}) > 1 or (not self.missing and len(shaped) > 1)
 
 
+_WORLD = "0"
+"""Number and name of the process group that all ranks are in."""
+
+
 def progress(answer: RankStacks) -> dict[Group, GroupProgress]:
     """Parse the flight `recorder` of a rank's answer: progress in each process group."""
     found: dict[Group, GroupProgress] = {}
     for backend, trace in answer.get("recorder", {}).items():
-        for group, status in trace.get("pg_status", {}).items():
+        entries = trace.get("entries", [])
+        # The numbers are a rank's own: two ranks may give one number to different subgroups.
+        names = {str(one["pg_id"]): one["process_group"][0] for one in entries if "pg_id" in one and _group(one)}
+        for number, status in trace.get("pg_status", {}).items():
             enqueued = _number(status.get("last_enqueued_collective"))
             completed = _number(status.get("last_completed_collective"))
-            if enqueued >= 0:
-                calls = dict(_calls(trace.get("entries", []), group))
-                found[backend, group] = GroupProgress(enqueued, completed, calls)
+            group = names.get(number, number if number == _WORLD or not names else "")
+            if enqueued >= 0 and group:
+                found[backend, group] = GroupProgress(enqueued, completed, dict(_calls(entries, group)))
     return found
 
 
@@ -406,14 +413,16 @@ def recorder_waits(ranks: Mapping[int, Mapping[Group, GroupProgress]]) -> list[W
     found = []
     for group in groups:
         members = {rank: each[group] for rank, each in ranks.items() if group in each}
-        if group[1] == "0":  # the number of the process group that all ranks are in
+        if group[1] == _WORLD:
             # A recorder lists a group only after its first collective.
             members = {rank: members.get(rank, GroupProgress(0, -1, {})) for rank in ranks}
         lowest = min(one.enqueued for one in members.values())
         behind = [rank for rank, one in members.items() if one.enqueued == lowest]
         if len(behind) < len(members):
             number = lowest + 1
-            inside = [rank for rank in members if rank not in behind]
+            inside = [rank for rank, one in members.items() if rank not in behind and one.completed < one.enqueued]
+            if not inside:
+                continue
         elif any(one.completed < one.enqueued for one in members.values()):
             number, inside, behind = lowest, list(members), []
         else:
@@ -425,13 +434,18 @@ def recorder_waits(ranks: Mapping[int, Mapping[Group, GroupProgress]]) -> list[W
 
 def _calls(entries: Iterable[CollectiveEntry], group: str) -> Iterator[tuple[int, Call]]:
     for entry in entries:
-        if entry.get("is_p2p") or entry.get("process_group", [])[:1] != [group]:
+        if entry.get("is_p2p") or _group(entry) != group:
             continue
         name = entry.get("profiling_name", "?").rpartition(":")[2].strip("_")
         sizes = str(entry.get("input_sizes", "")).replace(" ", "")
         since = entry.get("time_created_ns", 0) / 1e9
         call = Call(re.sub(r"[^\w ]", "", name)[:60], sizes[:200], since if since > 0 else None)
         yield entry.get("collective_seq_id", -1), call
+
+
+def _group(entry: CollectiveEntry) -> str:
+    """The name of its process group; empty if it has none."""
+    return next(iter(entry.get("process_group", [])), "")
 
 
 def _same_shaped(name: str) -> bool:

@@ -227,7 +227,8 @@ _KNOWN = _table(
             # Only in messages of gloo, NCCL or the store, or without context: other connections break as well.
             r"(?:pair\.cc|gloo|nccl|c10d|TCPStore|ibv_|socketPro|Call to \w+|(?:read|write) error|writev|recv[VB]|sendB"
             r"|\bNet :)[^\n]{0,300}connection (?:closed|reset) by (?:remote )?peer"
-            r"|(?:^|\n)[\w.]*(?:Error|Exception): (?:\[Errno \d+\] )?connection (?:closed|reset) by (?:remote )?peer"
+            r"|(?:^|\n)(?!ConnectionResetError)[\w.]*(?:Error|Exception): (?:\[Errno \d+\] )?connection "
+            r"(?:closed|reset) by (?:remote )?peer"
             r"|\bNet : (?!Connect to)[^\n]{0,200}(?:Connection refused|Broken pipe)"
             r"|remote process (?:has )?exited|recv, got 0 bytes"
             r"|IBV_WC_WR_FLUSH|Got completion [^\n]{0,300}status=5\b",
@@ -904,8 +905,8 @@ _CUDA_FIELDS = {
     "free": re.compile(rf"(?:of which {_SIZE} is free|{_SIZE} free)"),
     "allocated": re.compile(rf"(?:memory {_SIZE} is allocated by PyTorch|{_SIZE} already allocated)"),
     "unused": re.compile(rf"and {_SIZE} is reserved by PyTorch but unallocated"),
-    "others": re.compile(rf"Process \d+ has {_SIZE} memory in use"),
 }
+_CUDA_PROCESS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 _ALLOCATOR = re.compile(r"DefaultCPUAllocator: (?:can't|not enough) .{0,300}?allocate (\d{1,20}) bytes", re.DOTALL)
 _NO_MEMORY = re.compile(r"\[Errno 12\]|std::bad_alloc|fork: Cannot allocate memory")
 _NUMPY = re.compile(rf"Unable to allocate {_SIZE} for an array")
@@ -981,9 +982,10 @@ def _gpu_memory(text: str) -> Hint:
     size = {name: _size(pattern, text) for name, pattern in _CUDA_FIELDS.items()}
     words = {"wanted": "wanted {}", "free": "{} were free", "total": "of {}", "allocated": "PyTorch holds {}"}
     parts = [form.format(gibibytes(value)) for name, form in words.items() if (value := size[name]) is not None]
-    cure, unused, others = _LESS, size["unused"], size["others"]
-    if others and size["total"] and others > 0.2 * size["total"]:
-        cure = f"Another program holds {gibibytes(others)} of it: end it, or give this run other GPUs. {_LESS}"
+    cure, unused, total = _LESS, size["unused"], size["total"]
+    others = _held_by_others(text, size["allocated"] or 0.0, total or 0.0)
+    if total and others > 0.2 * total:
+        cure = f"Other programs hold {gibibytes(others)} of it: end them, or give this run other GPUs. {_LESS}"
     elif unused and size["wanted"] and unused > size["wanted"]:
         # torch's message has the variable's name, which is PYTORCH_CUDA_ALLOC_CONF before 2.9.
         named = re.search(r"PYTORCH_\w{0,10}ALLOC_CONF", text)
@@ -992,6 +994,16 @@ def _gpu_memory(text: str) -> Hint:
     return Hint(
         "out of memory: gpu", ": ".join(filter(None, ("The GPU's memory is full", ", ".join(parts)))) + f". {cure}"
     )
+
+
+def _held_by_others(text: str, allocated: float, total: float) -> float:
+    """Bytes of a GPU that other processes hold, by torch's message (CUDACachingAllocator.cpp)."""
+    sizes = sorted(float(number) * _UNITS[unit] for number, unit in _CUDA_PROCESS.findall(text))
+    known = [size for size in sizes if size <= total]  # the driver of WSL gives 2^64 - 1
+    if "this process has" not in text:  # in a container, the driver numbers the rank's own process differently
+        own = next((size for size in known if size >= allocated), None)
+        known = known if own is None else [*known[: known.index(own)], *known[known.index(own) + 1 :]]
+    return sum(known)
 
 
 def _killed(failure: Failure, telemetry: Telemetry | None) -> str:

@@ -206,8 +206,10 @@ class GroupStatus(TypedDict, total=False):
 
 
 class CollectiveEntry(TypedDict, total=False):
+    pg_id: int
+    """The rank's own number of the process group."""
     process_group: list[str]
-    """Its number and its name."""
+    """Its name, which all its ranks share, and its description."""
     collective_seq_id: int
     profiling_name: str
     input_sizes: object

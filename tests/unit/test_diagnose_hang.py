@@ -243,6 +243,25 @@ def _at(function: str, line: int) -> dict[str, Any]:
     return {"threads": [{"main": True, "frames": [{"file": "job.py", "line": line, "function": function}]}]}
 
 
+def test_subgroups_with_one_number_are_not_mixed() -> None:
+    """Each rank numbers the groups that it is in; only their names are common."""
+    ranks = []
+    for rank, (group, entered, completed) in enumerate([("5", 3, 2), ("5", 2, 2), ("9", 7, 7), ("9", 7, 7)]):
+        entry = {
+            "pg_id": 1, "process_group": [group, "undefined"], "collective_seq_id": entered,
+            "profiling_name": "nccl:all_reduce",
+        }  # fmt: skip
+        status = {"1": {"last_enqueued_collective": entered, "last_completed_collective": completed}}
+        recorder = {"nccl": {"pg_status": status, "entries": [entry]}}
+        place = _at("step", 9) if rank != 1 else _at("save", 4)
+        ranks.append(standing(rank, "h", {**place, "recorder": recorder, "silent": 50.0}))
+    assert sentences(ranks) == [
+        "rank 0 waits in all_reduce #3 of process group 5 (job.py:9); "
+        "rank 1 has not entered it: it has been in save (job.py:4) for 50 s",
+        "ranks 2, 3 are in step (job.py:9) for 50 s",
+    ]
+
+
 def test_different_collectives_are_named() -> None:
     ranks = []
     for rank, (name, sizes) in enumerate([("gloo:all_reduce", [[4]]), ("gloo:broadcast", [[5]])]):

@@ -642,6 +642,27 @@ def test_a_store_that_received_nothing_is_an_echo() -> None:
     assert hinted(failed({1: error}))[0] == "rank killed elsewhere"
 
 
+_FULL = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 GiB is free."
+    " {} Of the allocated memory 40.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated"
+)
+
+
+@pytest.mark.parametrize(
+    ("processes", "others"),
+    [
+        ("Process 7 has 79.00 GiB memory in use.", ""),  # in a container, its own
+        ("Process 7 has 17179869184.00 GiB memory in use.", ""),  # in WSL
+        ("Process 7 has 45.00 GiB memory in use. Process 8 has 34.00 GiB memory in use.", "34.0 GiB"),
+        ("Process 8 has 20.00 GiB memory in use. Process 9 has 10.00 GiB memory in use."
+         " Including non-PyTorch memory, this process has 49.00 GiB memory in use.", "30.0 GiB"),
+    ],
+)  # fmt: skip
+def test_only_memory_of_others_is_called_another_programs(processes: str, others: str) -> None:
+    text = hinted(failed({1: {"type": "torch.OutOfMemoryError", "message": _FULL.format(processes)}}))[1]
+    assert (re.findall(r"Other programs hold ([\d.]+ GiB)", text) or [""]) == [others]
+
+
 @pytest.mark.parametrize("status", ["5", "IBV_WC_WR_FLUSH_ERR(5)"])
 def test_flushed_work_of_infiniband_is_an_echo(status: str) -> None:
     error = {"type": NCCL, "message": f"NET/IB: Got completion from peer 10.0.0.2<4> with status={status} opcode=0"}
@@ -658,7 +679,7 @@ def test_a_status_of_another_program_is_not_a_lost_connection() -> None:
     [
         ("RuntimeError", "[pair.cc:589] Read error [10.0.0.2]:25266: Connection reset by peer", True),
         ("RuntimeError", "Connection reset by peer", True),
-        ("ConnectionResetError", "[Errno 104] Connection reset by peer", True),
+        ("ConnectionResetError", "[Errno 104] Connection reset by peer", False),  # perhaps of a download
         (NCCL, "Last error:\nsocketProgress: Connection closed by remote peer n2<50260>", True),
         (NCCL, "retrieving ncclUniqueId via c10d, but store->get('0') got error: Connection reset by peer", True),
         (NCCL, "ncclInternalError: Internal check failed.\nLast error:\nNet : Connection closed by remote peer", True),

@@ -469,7 +469,7 @@ TABLES = [
     ("step 9 loss 2.0\n=== Evaluation ===\nloss: 0.6\nstep 10 loss 1.9",
      [{"step": 9, "loss": 2.0}, {"val_loss": 0.6}, {"step": 10, "loss": 1.9}]),
     ("***** Validation results *****\naccuracy: 0.8, loss: 0.6\nloss: 1.9",
-     [{"val_loss": 0.6, "accuracy": 0.8}, {"loss": 1.9}]),
+     [{"val_loss": 0.6, "val_accuracy": 0.8}, {"loss": 1.9}]),
     ("=== Evaluation ===\n=== Training ===\nloss: 0.6", [{"loss": 0.6}]),
     ("step 10 | loss 2.3 | 35,149 tok/s", [{"step": 10, "loss": 2.3, "tokens_per_s": 35149}]),
     ("step 10 | loss 2.3, 12,345.6 tokens/sec", [{"step": 10, "loss": 2.3, "tokens_per_s": 12345.6}]),

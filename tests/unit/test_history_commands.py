@@ -189,6 +189,20 @@ def test_gc_shows_before_it_removes(tmp_path: Path) -> None:
     assert done.returncode == 0 and not old.folder.exists() and new.folder.exists()
 
 
+def test_gc_keeps_checkpoints_that_a_run_may_still_load(tmp_path: Path) -> None:
+    old = kept(tmp_path, "two-0001", sandbox=True)
+    end = lines({"t": time.time() - 40 * 86400, "state": "finished", "code": 0})
+    mirrored(old, 0, {"spec.json": json.dumps({"disttui": 1}), "exit.json": end})
+    later = kept(tmp_path, "two-0002", resume_from="~/.disttui/runs/two-0001/checkpoints")
+    later.failed("box2 was not reached")
+    assert "two-0001" in command(tmp_path, "runs", "gc").stdout
+    kept(tmp_path, "two-0003", resume_from="~/.disttui/runs/two-0001/checkpoints/step-7")
+    assert "two-0001" not in command(tmp_path, "runs", "gc", "--yes").stdout
+    done = command(tmp_path, "runs", "forget", "two-0001", "--yes")
+    assert done.returncode == 2 and "two-0003 continues from the checkpoints of two-0001" in done.stderr
+    assert old.folder.exists()
+
+
 def test_gc_removes_sweeps_that_ended_and_have_no_run_left(tmp_path: Path) -> None:
     run = kept(tmp_path, "two-0001", sandbox=True)
     ended = time.time() - 40 * 86400

@@ -226,6 +226,27 @@ def test_a_list_brings_back_a_queued_run_after_a_reboot(cluster: Make, lasts: bo
         assert waits.exit(0)["state"] == "stopped"
 
 
+@pytest.mark.parametrize("says", ["stopping", "running"])
+def test_a_shutdown_does_not_end_a_queued_run(
+    cluster: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str
+) -> None:
+    new_file(tmp_path / "systemctl", f"#!/bin/sh\necho {says}\n", 0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    first, waits = cluster(SLEEP, gpus=[0]).start(), cluster(SLEEP, gpus=[0], **queued(7.0, lasts=True)).start()
+    in_line(waits)
+    up = waits.supervisor(0)
+    for who in (up, up["warden"]):
+        os.kill(who["pid"], signal.SIGTERM)
+    wait_for(lambda: not procs.alive(up) and not procs.alive(up["warden"]), "their end")
+    assert waits.path(0, "exit.json").exists() is (says == "running")
+    waits.path(0, "supervisor.json").write_text(json.dumps({**up, "boot_id": "0" * 36}))
+    server = Server(str(waits.zip), None, Sender(io.BytesIO()))
+    (row,) = server.do_list({"run_dir": str(waits.run_dir(0)), "run": waits.run})["runs"]
+    assert row["state"] == ("queued" if says == "stopping" else "stopped")
+    waits.stop()
+    first.stop()
+
+
 def test_queue_of_a_host_asks_no_other_and_shows_only_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
@@ -20,7 +21,7 @@ import pytest
 from disttui.runner.errors import HostError
 from disttui.runner.hosts.link import Link
 from disttui.runner.node import locks, procs
-from disttui.runner.node.supervise import setup
+from disttui.runner.node.supervise import setup, steps
 from disttui.runner.node.supervise.steps import CommandError, EndedError, Steps, alone
 from disttui.runner.transport.local import LocalConnection
 from tests.command import running
@@ -175,15 +176,42 @@ def test_two_at_once_run_it_once(host: Host) -> None:
     assert all((host.code(f"{A}-{number}") / "made").exists() for number in range(2))
 
 
-def test_hosts_with_one_home_do_not_see_each_others_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_with_one_home_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not see each other's locks."""
     monkeypatch.setattr(locks, "take", lambda *_: BytesIO())
-    boots = iter("ab")
-    monkeypatch.setattr(procs, "boot_id", lambda: next(boots) * 8)
-    with ExitStack() as both:
-        for node in range(2):
-            both.enter_context(alone(str(tmp_path), "x", f"{A}-1", node, lambda _: None))
-        assert len(list(tmp_path.iterdir())) == 2
+    boot, told, first = ["a"], list[str](), ExitStack()
+    monkeypatch.setattr(procs, "boot_id", lambda: boot[0])
+    first.enter_context(alone(str(tmp_path), "x", f"{A}-1", 0, told.append))
+    assert not told
+
+    def pause(*_: object) -> tuple[list[int], list[int], list[int]]:
+        first.close()
+        return [], [], []
+
+    monkeypatch.setattr(select, "select", pause)
+    boot[0] = "b"
+    with alone(str(tmp_path), "x", f"{A}-1", 1, told.append):
+        assert told == [f"waiting for the same step on {os.uname().nodename}"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("who", ["box9/boot", "{own}"])
+def test_a_dead_hosts_claim_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
+    monkeypatch.setattr(steps, "_DEAD", -1.0)
+    monkeypatch.setattr(select, "select", lambda *_: pytest.fail("it waits"))
+    (tmp_path / "x.claim").symlink_to(who.format(own=f"{os.uname().nodename}/{procs.boot_id()}"))
+    with alone(str(tmp_path), "x", f"{A}-1", 0, lambda _: None):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {".x.lock"}
+
+
+def test_another_host_does_not_repeat_it_in_the_same_copy(host: Host) -> None:
+    """What it made there is for that copy alone, and is not kept."""
+    commands = [f"echo x >> {host.home}/count; [ -e venv ] || ln -s $PWD venv"]
+    for run in (f"{A}-1", f"{A}-1", f"{A}-2"):
+        assert host.run(run, commands) == {"ran": True}
+        assert (host.code(run) / "venv").is_symlink()
+    assert (host.home / "count").read_text() == "x\nx\n"
 
 
 def test_a_stop_ends_it_and_all_that_it_started(host: Host) -> None:

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 from disttui.runner.api import starting
-from disttui.runner.errors import HostError
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import HostError, LinkLostError
 from disttui.runner.hosts.ship import node_parcel
 from disttui.runner.node import journal
 from disttui.runner.node.problem import Problem
@@ -23,7 +24,7 @@ from disttui.runner.profile.load import parse
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.protocol.slurm import Batch, script
 from disttui.runner.render.waiting import queue_words
-from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.registry import KnownRun, find_run, make_folder
 from tests.files import new_file
 
 _COMMAND = """#!/bin/sh
@@ -241,6 +242,42 @@ def test_a_submission_without_an_answer_is_taken_back() -> None:
     assert [(one["op"], one["run"], one["run_dir"], one["node_rank"]) for one in Silent.stopped] == [
         ("stop", "t-1", "~/runs", 0)
     ]
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_start_that_may_have_succeeded_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: bool
+) -> None:
+    """The host is lost after the request: only its own answer tells whether the run trains."""
+
+    class Lost:
+        def request(self, op: str, **_: Any) -> None:
+            raise LinkLostError("login", "the link broke: silent for 10 s")
+
+        def submit(self, *_: Any, **__: Any) -> Future[None]:
+            done: Future[None] = Future()
+            if reached:
+                done.set_result(None)
+            else:
+                done.set_exception(LinkLostError("login", "the link broke"))
+            return done
+
+    viewer = Viewer({"HOME": str(tmp_path)})
+    profile = parse("disttui: 1\nname: t\nhosts: [login]\njob: {script: x.py}\n", "t.yaml")
+    plan: Any = type("Plan", (), {"batch": {}, "spec": lambda *_: {"run_dir": "~/runs"}})()
+    plan.hosts = [type("Host", (), {"num_processes": 2, "launcher_args": ()})]
+    planned: Any = type("Planned", (), {"profile": profile, "plan": plan, "facts": []})()
+    link: Any = Lost()
+    prepared: Any = type("Prepared", (), {"planned": planned, "links": (link,)})()
+    monkeypatch.setattr(Viewer, "open_link", lambda *_: link)
+    monkeypatch.setattr(starting, "keep_origin", lambda *_: None)
+    make_folder(viewer.environ)
+    with pytest.raises(LinkLostError, match="silent for 10 s") as caught:
+        list(starting._launch(viewer, prepared, None, None, None, (), "t-0123456789abcdef", None))
+    run = find_run("t", viewer.environ)
+    assert run.settled is reached
+    assert ("disttui stop t-01" in caught.value.cure) is not reached
+    assert (run.summary()["state"] == "failed") is reached
 
 
 _HEAD = "disttui: 1\nhosts: [login]\nnum_processes: 2\njob: {command: [x]}\n"

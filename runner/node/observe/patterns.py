@@ -450,7 +450,7 @@ def _whole_line(line: str) -> Optional[Record]:
     elif _VALIDATION.match(line):
         found = _validation(found, line)
     elif "loss" in found and _VALIDATES.match(line):
-        found = {"val_loss": found.pop("loss"), **found}
+        found = as_validated(found)
     return found
 
 
@@ -601,12 +601,18 @@ def _is_source(line: str, match: "re.Match[str]", *, first: bool) -> bool:
     return (logged or before.endswith(":")) and canonical(name)[0] not in _KNOWN
 
 
+def as_validated(found: Record) -> Record:
+    """The record with the names of a validation: its loss and accuracy are not those of training."""
+    names = {"loss": "val_loss", "accuracy": "val_accuracy"}
+    return {names.get(name, name): value for name, value in found.items()}
+
+
 def _validation(found: Record, line: str) -> Record:
     """The metrics of a validation line: its loss as the validation loss, and accuracy; the mean if it has both."""
     mean = _MEAN_LOSS.search(line)
     loss = found.get("val_loss", found.get("loss", found.get("average_loss")))
     loss = _value(mean.group(1) or mean.group(2)) if mean else loss
-    rest = {name: value for name, value in found.items() if name in ("epoch", "accuracy")}
+    rest = {name: value for name, value in as_validated(found).items() if name in ("epoch", "val_accuracy")}
     guess = _FIRST_GUESS.search(line)
     first: Record = {"val_acc1": _value(guess.group(2) or guess.group(1))} if guess else {}
     return first if loss is None else {"val_loss": loss, **rest, **first}

@@ -11,6 +11,7 @@ from .patterns import (
     LONGEST,
     Record,
     Value,
+    as_validated,
     canonical,
     first_epoch,
     pairs,
@@ -516,8 +517,8 @@ class Recogniser:
         if below and "loss" in record:
             self._results = _NEXT if "step" in record and self._newest else 0  # it has one, or one of each batch
         if (self._validates is not None or below) and "loss" in record and "val_loss" not in record:
-            rest = {name: value for name, value in record.items() if name not in ("loss", "step", "steps")}
-            return {"val_loss": record["loss"], **rest}  # its step counts the validation's own batches
+            rest = {name: value for name, value in record.items() if name not in ("step", "steps")}
+            return as_validated(rest)  # its step counts the validation's own batches
         return record if "step" in record else {**record, **self._above}
 
     def _goes_on(self, record: Record) -> bool:

@@ -22,7 +22,7 @@ import struct
 import zlib
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from .patterns import Record, put
+from .patterns import Record, as_validated, put
 from .reports import whole
 
 _PARTS = re.compile(r"(?:^|[/_.-])(?:val|valid|validation|eval)$", re.IGNORECASE)
@@ -88,7 +88,7 @@ def of_validation(folder: str) -> bool:
 
 def as_validation(sample: Sample) -> Sample:
     """The sample as one of a validation: its loss is not the training loss."""
-    return sample._replace(values={("val_loss" if name == "loss" else name): v for name, v in sample.values.items()})
+    return sample._replace(values=as_validated(sample.values))
 
 
 Field = Tuple[int, int, Union[int, memoryview]]

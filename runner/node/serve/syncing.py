@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SMALL = 16 << 20
 """Most bytes of a tree that is written quickly: writing it may serve to find missing objects."""
-_CODE = re.compile(CODE + r"(\.claim|\.[0-9a-f]{16}\.part)?")
+_CODE = re.compile(CODE + r"(\.claim|\.setup|\.[0-9a-f]{16}\.part)?")
 
 
 def sync(request: requests.SyncRequest, cache: str) -> requests.TreeAnswer:
@@ -275,6 +275,7 @@ def remove(spec: Spec, run: str) -> None:
     target = full_path(str(spec.get("workdir") or "~"))
     if spec.get("tree") and os.path.basename(target) == run and os.path.isdir(target):
         shutil.rmtree(target, ignore_errors=True)
+        shutil.rmtree(f"{target}.setup", ignore_errors=True)
 
 
 def store_of(request: requests.SyncRequest, cache: str) -> Store:

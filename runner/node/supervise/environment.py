@@ -272,13 +272,16 @@ def _inherit(base: _Base, place: str) -> None:
 
 
 def _prune(top: str, wheels: str) -> None:
-    """Remove what no run on this host uses and no start has requested, and the remains of killed builds."""
+    """Remove what no run uses and no start has requested, and the remains of killed builds."""
     markers = [entry for entry in os.scandir(top) if entry.name.endswith(".json")]
     now, kept, used = time.time(), set(), _in_use()
     for number, marker in enumerate(sorted(markers, key=lambda one: one.stat().st_mtime, reverse=True)):
         python = str(journal.read_object(marker.path).get("python"))
         folder = os.path.basename(python[: -len("/env/bin/python")])
-        idle = now - marker.stat().st_mtime
+        last = marker.stat().st_mtime
+        with contextlib.suppress(FileNotFoundError):  # the supervisors on all hosts with this disk touch it
+            last = max(last, os.stat(os.path.join(top, folder)).st_mtime)
+        idle = now - last
         if idle < _UNUSED or folder in used or (number < _MOST and idle < _OLD):
             kept.add(folder)
         else:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Callable, Dict, Mapping, NamedTuple, Sequence,
 from ...protocol.events import Verdict
 from ...protocol.objects import LIMIT
 from ...protocol.regular import last_text, regular
-from .. import journal, procs
+from .. import journal, locks, procs
 from ..disk import fullness
 from ..gang.membership import of_host
 from ..host import environment_of
 from ..problem import Problem
-from .steps import CommandError, EndedError, Steps, alone
+from .steps import CommandError, EndedError, Steps, alone, touched
 
 if TYPE_CHECKING:
     from ...protocol.cause import Cause
@@ -64,8 +64,10 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
     os.makedirs(kept, 0o700, exist_ok=True)
     workdir = os.path.abspath(os.path.expanduser(spec["workdir"] or "~"))
     python = [spec["python"], spec["activate"]]
-    name = _name([commands, spec.get("tree") or workdir, *python, request["variables"], request["secrets"]])
-    result = _Result(os.path.join(kept, f"{name}.tar"), os.path.join(kept, f"last-{_name(python)}"), name, commands)
+    step = [commands, spec.get("tree") or workdir, *python, request["variables"], request["secrets"]]
+    disk = _disk_of(spec["python"])
+    name, last = _name([*step, disk]), os.path.join(kept, f"last-{_name([*python, disk])}")
+    result = _Result(os.path.join(kept, f"{name}.tar"), last, name, commands, f"{workdir}.setup")
     if result.restore(workdir):
         return {"ran": False}
     _show(folder, spec)
@@ -74,8 +76,8 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
         lambda: os.path.exists(os.path.join(folder, "stop")),
     )  # fmt: skip
     try:
-        with alone(kept, name, run, node, tell):
-            if not result.restore(workdir):
+        with touched(os.path.join(folder, "supervisor.json")), alone(kept, _name(step), run, node, tell):
+            if not result.is_in_place() and not result.restore(workdir):
                 before = _files(workdir) if spec.get("tree") else None
                 for command in commands:
                     _run(steps, command, spec)
@@ -108,6 +110,12 @@ class _Result(NamedTuple):
     """The file with the name of the result whose commands have installed something last, for this interpreter."""
     name: str
     commands: Sequence[str]
+    beside: str
+    """A folder next to the run's copy of the code, with what has been done in it."""
+
+    def is_in_place(self) -> bool:
+        """Whether another host with the same disk has run the commands in this copy of the code."""
+        return os.path.isdir(os.path.join(self.beside, self.name))
 
     def restore(self, workdir: str) -> bool:
         """Write it to a run's copy; False if the commands have to run."""
@@ -122,6 +130,8 @@ class _Result(NamedTuple):
                 out.write(self.name)
         if not any(map(_EDITABLE.search, self.commands)):  # it leads every run to the copy of this one
             _keep(self.path, workdir, before)
+        if before is not None:
+            os.makedirs(os.path.join(self.beside, self.name), 0o700, exist_ok=True)
 
     @property
     def _installs(self) -> bool:
@@ -138,10 +148,17 @@ def _run(steps: Steps, command: str, spec: Spec) -> None:
         raise Problem(f"{shown}\n{full}" if full else shown, "correct it, and start the run again") from None
 
 
+def _disk_of(python: str) -> str:
+    """The host on which an interpreter is installed; empty if hosts share it."""
+    path = os.path.realpath(shutil.which(os.path.expanduser(python)) or python)
+    return "" if locks.is_remote(os.path.dirname(path)) else os.uname().nodename
+
+
 def _show(folder: str, spec: Spec) -> None:
     """Make the run's folder show that the run begins, and in which process."""
     journal.write_json(os.path.join(folder, "spec.json"), spec)
-    journal.write_json(os.path.join(folder, "supervisor.json"), procs.identity(os.getpid()))
+    who = {**procs.identity(os.getpid()), "hostname": os.uname().nodename}
+    journal.write_json(os.path.join(folder, "supervisor.json"), who)
 
 
 def _end(folder: str, node: int, state: str, cause: Cause | None) -> None:
@@ -192,6 +209,8 @@ def _keep(result: str, workdir: str, before: _Seen | None) -> None:
                     if _names_its_place(path, workdir):
                         return  # it would lead another run to this one's copy: the next start repeats the commands
                     tar.add(path, os.path.relpath(path, workdir), recursive=False)
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
         os.rename(part, result)
     finally:
         with contextlib.suppress(FileNotFoundError):

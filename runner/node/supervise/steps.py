@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from typing import Any, Callable, Iterator, List, Mapping, NoReturn, Optional, Sequence
 
@@ -18,6 +19,8 @@ from ..problem import Problem
 from . import stop
 
 _POLL = 0.05
+_DEAD = 90.0
+"""Seconds without a sign of life after which another host's claim is void; NFS may show a file as it was 60 s ago."""
 _LAST = 15
 """Lines of a failed command's output that are shown."""
 
@@ -116,7 +119,7 @@ def _tail(log: str, begin: int) -> str:
 
 @contextlib.contextmanager
 def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold a lock on what is created once per host for a block, after ending what a killed holder has left.
+    """Hold a lock on what is created once per disk for a block, after ending what a killed holder has left.
 
     Args:
         run, node: The tag of the block's processes.
@@ -132,9 +135,10 @@ def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], Non
         if select.select([0], [], [], _POLL)[0]:
             raise EndedError
         lock = locks.take(name, folder)
-    # Hosts with one home folder on a file server do not see each other's locks.
     holder = os.path.join(folder, f"{name}.{procs.boot_id()[:8]}.holder")
+    claim = os.path.join(folder, f"{name}.claim")
     try:
+        _claim(claim, tell)
         if before := last_text(holder, 200):
 
             def left(found: dict[int, procs.Proc]) -> set[int]:
@@ -143,18 +147,67 @@ def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], Non
             stop.sweep(lambda: left({pid: one for pid, one in procs.table().items() if not one.dead}), left)
         with open(regular(holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(_tag(run, node).encode())
-        yield
+        with touched(claim):
+            yield
         _forget(holder)
     except (Problem, EndedError):  # everything has been ended
         _forget(holder)
         raise
     finally:
+        _forget(claim)
         lock.close()
 
 
-def _forget(holder: str) -> None:
+def _claim(path: str, tell: Callable[[str], None]) -> None:
+    """Wait until no other host with this disk does the same: hosts do not see each other's locks on a file server.
+
+    Raises:
+        EndedError: Standard input ended while another host did it.
+    """
+    own = f"{os.uname().nodename}/{procs.boot_id()}"
+    seen, since = ("", 0), time.monotonic()
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                os.symlink(own, path)
+                return
+            except FileExistsError:
+                pass
+            except OSError:
+                return  # a disk without links
+            now = os.readlink(path), os.lstat(path).st_mtime_ns
+            if now != seen:
+                seen, since = now, time.monotonic()
+                tell(f"waiting for the same step on {now[0].partition('/')[0]}")
+            if now[0] == own or time.monotonic() - since > _DEAD:
+                os.unlink(path)  # left by a process that was killed: this host's lock is ours
+                continue
+        if select.select([0], [], [], 1.0)[0]:
+            raise EndedError
+
+
+@contextlib.contextmanager
+def touched(path: str) -> Iterator[None]:
+    """Update the time of a file or link every 10 s for a block, which tells hosts with the same disk that it lasts."""
+    over = threading.Event()
+
+    def touch() -> None:
+        while not over.wait(10.0):
+            with contextlib.suppress(OSError):
+                os.utime(path, follow_symlinks=False)
+
+    thread = threading.Thread(target=touch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _forget(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):  # containers of one machine share its boot id, but not its locks
-        os.unlink(holder)
+        os.unlink(path)
 
 
 def _tag(run: str, node: int) -> str:

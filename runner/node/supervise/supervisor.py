@@ -18,8 +18,10 @@ from ...protocol.gang import Order, Report
 from ...protocol.gang import VerdictMessage as GangVerdict
 from ...protocol.leases import what_of
 from ...protocol.limits import MOST_DESCRIBED
+from ...protocol.names import ENVIRONMENT
 from ...protocol.summary import newest_metrics
 from .. import journal, locks, ports, procs
+from ..child import ask
 from ..gang.follower import Follower
 from ..gang.gang import Gang
 from ..gang.leader import Leader
@@ -142,6 +144,7 @@ class Supervisor:
         self._loop.soon(self._begin)
         self._loop.every(1.0, self._tick)
         self._loop.every(20.0, self._beat)  # seconds between two signs of life for machines that share the folder
+        self._loop.every(86400.0, self._use_environment)
         self._loop.every(20.0, self._note_progress)  # seconds between two updates of the run's progress in its lease
         self._loop.run()
         self._sampling.close()
@@ -299,6 +302,13 @@ class Supervisor:
         with suppress(OSError):
             os.utime(self._host.path("supervisor.json"))
 
+    def _use_environment(self) -> None:
+        """Keep `job.environment` from being removed by another host that shares it."""
+        found = ENVIRONMENT.search(self._host.spec["python"])
+        if found:
+            with suppress(OSError):
+                os.utime(self._host.spec["python"][: -len("/env/bin/python")])
+
     def _note_progress(self) -> None:
         if self._lease and self._member.number:
             found = newest_metrics(self._host.path(f"attempt-{self._member.number}"))
@@ -362,6 +372,9 @@ class Supervisor:
 
     def _signalled(self) -> None:
         for number in self._wakeup[0].recv(256):
+            if number == signal.SIGTERM and self._outlasts_a_reboot():
+                self._loop.stop()  # without an end: the next list of runs queues it again
+                return
             if number in (signal.SIGTERM, signal.SIGINT):
                 if "job" in self._host.spec and not self._stopped:
                     self._say(note("Slurm ends the job: cancelled, preempted, or at its time limit"))
@@ -374,6 +387,15 @@ class Supervisor:
             if not pid:
                 return
             self._member.child_ended(pid, status)
+
+    def _outlasts_a_reboot(self) -> bool:
+        """Whether this run waits in the queue, can be queued again without its viewer, and the machine shuts down."""
+        if self._stopped or self._member.number or not (self._queue and self._queue["lasts"]):
+            return False
+        try:
+            return ask(["systemctl", "is-system-running"], 2.0).out.strip() == "stopping"
+        except OSError:
+            return False
 
     def _say(self, event: Event) -> None:
         if self._notices:
