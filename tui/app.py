@@ -121,7 +121,7 @@ class PaletteProvider(Provider):
 
     def _hosts(self) -> Iterator[Command]:
         for row in self._app.inventory.hosts:
-            yield Command(row.name, "host: its load", partial(self._app.router.open_top, [row.name]))
+            yield Command(row.name, "host: its load", partial(self._app.router.open_load, [row.name]))
 
     def _typed(self) -> Iterator[Command]:
         for words, purpose in SHELL_COMMANDS:

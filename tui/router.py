@@ -110,6 +110,10 @@ class Router:
         """Open the load view of the named hosts, those of a profile, or all known hosts."""
         self._open("top", tuple(hosts), profile)
 
+    def open_load(self, hosts: Sequence[str]) -> None:
+        """Open the load view of hosts, whatever profiles are called."""
+        self.open_top([*hosts, *hosts])  # a single word may be a profile's name
+
     def open_compare(self, runs: Sequence[str]) -> None:
         """Open the comparison of the first run with the others."""
         self._open("compare", tuple(runs))

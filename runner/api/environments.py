@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from disttui.runner import private
-from disttui.runner.api.carrying import code_store, meeting_addresses
+from disttui.runner.api.carrying import RunCode, code_store, content, meeting_addresses
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.facts import HostFacts, facts_of
@@ -47,21 +50,23 @@ class EnvironmentFiles:
     wheels: TreeParcel | None
 
 
-def collect_requirements(viewer: Viewer, profile: Profile) -> EnvironmentFiles:
-    """Read the files of `job.environment`. Raises InputError."""
+def collect_requirements(viewer: Viewer, profile: Profile, code: RunCode | None = None) -> EnvironmentFiles:
+    """Read the files of `job.environment`; those in the code of an earlier run are as they were. Raises InputError."""
     wanted = profile.job.environment
     assert wanted is not None
     main = profile.local_path(wanted.source, "job", "environment", "from")
-    if main.is_dir():
-        found = next(filter(Path.is_file, (inside(main, name) for name in _MAIN)), None)
+    read = _reader(code, viewer.environ)
+    inner = [] if read.has(main) or main.is_file() else [inside(main, name) for name in _MAIN]
+    if main.is_dir() or any(map(read.has, inner)):
+        found = next((path for path in inner if read.has(path) or path.is_file()), None)
         if found is None:
             cure = f"Add one of {', '.join(_MAIN)}, or name the file by job.environment.from."
             raise InputError("no requirements found", cure, place=printable(str(main)))
         main = found
     files: dict[str, str] = {}
-    _read(main, main.parent, files)
+    _read(main, main.parent, files, read)
     if main.name == "uv.lock":
-        _read(main.with_name("pyproject.toml"), main.parent, files)
+        _read(main.with_name("pyproject.toml"), main.parent, files, read)
     if wanted.inherit and main.suffix in (".lock", ".yml", ".yaml"):
         raise InputError(
             f"inherit: true does not work with {main.name}, which pins every package", "Use a requirements.txt."
@@ -70,7 +75,36 @@ def collect_requirements(viewer: Viewer, profile: Profile) -> EnvironmentFiles:
     return EnvironmentFiles(files, wanted.inherit, _packed(viewer, where) if where else None)
 
 
-def _read(path: Path, top: Path, files: dict[str, str]) -> None:
+class _Reader(NamedTuple):
+    """Reads files of this machine, or what they were in recorded code."""
+
+    folder: Path
+    objects: Mapping[str, str]
+    """Relative path → the object with the content."""
+    environ: Mapping[str, str]
+
+    def has(self, path: Path) -> bool:
+        """Whether the recorded code has a file."""
+        return path.is_relative_to(self.folder) and path.relative_to(self.folder).as_posix() in self.objects
+
+    def __call__(self, path: Path) -> bytes:
+        """The content. Raises OSError, NoRegularFileError."""
+        if not self.has(path):
+            return private.read(path, _MOST + 1)[0]
+        found = content(self.objects[path.relative_to(self.folder).as_posix()], _MOST + 1, self.environ)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no longer on this machine as it was")
+        return found
+
+
+def _reader(code: RunCode | None, environ: Mapping[str, str]) -> _Reader:
+    if code is None or not code.recorded:
+        return _Reader(Path(), {}, environ)
+    entries = tree.decode(code.manifest)
+    return _Reader(code.folder, {os.fsdecode(one.path): one.value for one in entries if one.kind != "l"}, environ)
+
+
+def _read(path: Path, top: Path, files: dict[str, str], read: _Reader) -> None:
     try:
         name = path.resolve().relative_to(top.resolve()).as_posix()
     except ValueError:
@@ -80,7 +114,7 @@ def _read(path: Path, top: Path, files: dict[str, str]) -> None:
     if name in files:
         return
     try:
-        text = private.read(path, _MOST + 1)[0].decode()
+        text = read(path).decode()
     except (OSError, ValueError, private.NoRegularFileError) as error:
         why = getattr(error, "strerror", None) or "not a text file"
         raise InputError(f"cannot be read: {why}", "Correct job.environment.", place=printable(str(path))) from None
@@ -90,16 +124,16 @@ def _read(path: Path, top: Path, files: dict[str, str]) -> None:
             "the files of the environment exceed 3 MiB or 64 files", "Name a requirements file.", place=str(path)
         )
     if path.suffix not in (".lock", ".toml", ".yml", ".yaml"):
-        _follow(path, text, top, files)
+        _follow(path, text, top, files, read)
 
 
-def _follow(path: Path, text: str, top: Path, files: dict[str, str]) -> None:
+def _follow(path: Path, text: str, top: Path, files: dict[str, str], read: _Reader) -> None:
     """Read the files that a requirements file refers to. Raises InputError for a requirement with a local path."""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip()
         if found := _REFERS.match(words):
             if "://" not in found[2]:
-                _read(path.parent / found[2], top, files)
+                _read(path.parent / found[2], top, files, read)
         elif _LOCAL.match(words):
             cure = "Put its wheel into job.environment.wheels, or install it from the synced code by job.setup."
             what = f"{printable(words[:100])} is a path on this machine"
@@ -143,6 +177,7 @@ def with_environments(
     tell: Tell | None = None,
     *,
     reopen: Callable[[int], Link] | None = None,
+    code: RunCode | None = None,
 ) -> tuple[Profile, list[HostFacts]]:
     """The profile with the interpreters of its environments, and the hosts' facts with them.
 
@@ -150,6 +185,7 @@ def with_environments(
         links, facts: Of the hosts of the profile, in its order.
         tell: Takes the progress of each host.
         reopen: Makes a new link to a host. With it, what is missing is built; else those hosts stay as they are.
+        code: Of the earlier run that is repeated.
 
     Raises:
         DisttuiError: The environment cannot be described, or a host cannot build it.
@@ -157,7 +193,7 @@ def with_environments(
     if profile.job.environment is None:
         return profile, list(facts)
     tell = tell or (lambda node, kind, note: None)
-    made_of, every = collect_requirements(viewer, profile), range(len(profile.hosts))
+    made_of, every = collect_requirements(viewer, profile, code), range(len(profile.hosts))
     env = [{**plain, **secret} for plain, secret in (profile.split_env(node, viewer.secrets.value) for node in every)]
     sent: dict[int, str] = {}
     folder = f"{WHEELS}/{made_of.wheels.tree}" if made_of.wheels else ""

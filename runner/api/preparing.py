@@ -29,6 +29,7 @@ from disttui.runner.text import clean
 from disttui.runner.user.config import config_file, load_settings
 
 if TYPE_CHECKING:
+    from disttui.runner.api.carrying import RunCode
     from disttui.runner.planning.plan import HostPlan, Plan
     from disttui.runner.planning.preflight import Finding
     from disttui.runner.planning.recommend import Recommendation
@@ -218,6 +219,7 @@ def prepare(
     *,
     ignore_leases: bool = False,
     queued: bool = False,
+    code: RunCode | None = None,
 ) -> Prepared:
     """Reach all hosts of a profile, probe, plan and check. Starts nothing.
 
@@ -226,6 +228,7 @@ def prepare(
             from several threads.
         ignore_leases: Use GPUs and hosts also where others have leased them.
         queued: Wait where others have leased what the run uses.
+        code: Of the earlier run that is repeated.
 
     Raises:
         DisttuiError: Hosts cannot be used.
@@ -234,7 +237,7 @@ def prepare(
     hosts = survey(ready, viewer.connector(), news or (lambda node, kind, note: None))
     links = tuple(host.link for host in hosts)
     try:
-        ready, facts = with_environments(viewer, ready, links, [host.facts for host in hosts])
+        ready, facts = with_environments(viewer, ready, links, [host.facts for host in hosts], code=code)
         planned = plan_run(ready, facts, viewer.environ, ignore_leases=ignore_leases, queued=queued)
         return Prepared(planned, links)
     except BaseException:
@@ -243,13 +246,15 @@ def prepare(
         raise
 
 
-def built(viewer: Viewer, prepared: Prepared, reopen: Callable[[int], Link], tell: Tell) -> Prepared:
+def built(
+    viewer: Viewer, prepared: Prepared, reopen: Callable[[int], Link], tell: Tell, code: RunCode | None = None
+) -> Prepared:
     """Build the environments that hosts lack, and plan with them. Raises DisttuiError."""
     planned = prepared.planned
     if all(has_environment(planned.profile, host) for host in planned.profile.hosts):
         return prepared
     profile, facts = with_environments(
-        viewer, planned.profile, prepared.links, planned.facts, tell, reopen=reopen
+        viewer, planned.profile, prepared.links, planned.facts, tell, reopen=reopen, code=code
     )  # fmt: skip
     later = plan_run(
         profile, facts, viewer.environ, ignore_leases=planned.ignore_leases, queued=planned.queued

@@ -303,7 +303,8 @@ def start(  # noqa: PLR0913
         resolve_secrets(viewer, profile)  # first, so that an unset variable is reported before any host is contacted
         notify_targets(viewer, profile)
         prepared = yield from stepwise(
-            lambda tell: prepare(viewer, wanted, tell, ignore_leases=ignore_leases, queued=queued), Prepared.close
+            lambda tell: prepare(viewer, wanted, tell, ignore_leases=ignore_leases, queued=queued, code=code),
+            Prepared.close,
         )
     try:
         if wanted.job.environment:
@@ -312,7 +313,7 @@ def start(  # noqa: PLR0913
             def reopen(node: int) -> Link:
                 return viewer.open_link(before.planned.profile.hosts[node], ssh_config)
 
-            prepared = yield from stepwise(lambda tell: built(viewer, before, reopen, tell))
+            prepared = yield from stepwise(lambda tell: built(viewer, before, reopen, tell, code))
         refuse(prepared.planned)
         yield prepared.planned
         if code:

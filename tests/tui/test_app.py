@@ -48,7 +48,7 @@ async def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("words", "opened"),
-    [("91bd", ("run", "pair-91bd")), ("edsger", ("top", ("edsger",), None)), ("new", ("wizard", None, False))],
+    [("91bd", ("run", "pair-91bd")), ("edsger", ("top", ("edsger", "edsger"), None)), ("new", ("wizard", None, False))],
 )
 async def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened: tuple[object, ...]) -> None:
     async with kit.home(tmp_path, kit.busy_machine) as (app, pilot):

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +19,7 @@ from disttui.tui.app import DisttuiApp
 from disttui.tui.home import rows
 from disttui.tui.home.rows import run_columns, runs
 from disttui.tui.home.screen import HomeScreen, ask_hosts
-from disttui.tui.inventory import ProfileRow, read_inventory
+from disttui.tui.inventory import Inventory, ProfileRow, read_inventory
 from disttui.tui.theme import THEMES
 from disttui.tui.widgets.table import Table
 from tests.tui import shelf_kit as kit
@@ -71,6 +72,32 @@ async def test_home_says_that_it_is_reading_until_it_has_read(tmp_path: Path) ->
             assert not kit.shows(app, "none yet")
 
 
+async def test_a_slow_read_is_not_begun_again_before_its_end(tmp_path: Path) -> None:
+    """On a slow disk the profiles would never appear."""
+    goes_on, begun = threading.Event(), list[None]()
+
+    def slowly(*arguments: Any) -> Inventory:
+        begun.append(None)
+        assert goes_on.wait(60)
+        return read_inventory(*arguments)
+
+    kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
+    slow = patch("disttui.tui.home.screen.read_inventory", slowly)
+    with slow, patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}):
+        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: begun and isinstance(app.screen, HomeScreen))
+            assert isinstance(app.screen, HomeScreen)
+            await pilot.pause()
+            before = len(begun)
+            for _ in range(3):
+                app.screen._look_again()
+                await pilot.pause()
+            assert len(begun) == before
+            goes_on.set()
+            await until(pilot, lambda: kit.shows(app, "pair"))
+
+
 async def test_read_only_it_offers_no_run_and_no_tags(tmp_path: Path) -> None:
     kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
     async with kit.home(tmp_path, size=(160, 40), app=Doors(kit.environ(tmp_path), read_only=True)) as (app, pilot):
@@ -102,7 +129,7 @@ async def test_keys_lead_to_the_other_screens(tmp_path: Path) -> None:
         pair = tmp_path / "config" / "disttui" / "profiles" / "pair.yaml"
         assert app.opened == [
             ("run", "pair-7f3a"), ("replay", "pair-91bd"), ("wizard", None, False), ("top", (), None),
-            ("wizard", pair, False), ("top", ("ada",), None),
+            ("wizard", pair, False), ("top", ("ada", "ada"), None),
         ]  # fmt: skip
 
 

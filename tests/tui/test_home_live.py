@@ -130,9 +130,11 @@ async def test_a_run_of_others_is_listed_and_opens_if_it_may_be_read(tmp_path: P
             assert "x stop" not in footer and "r run" not in footer, "it is not this user's"
             await pilot.press("D", "a")
             assert not app.screen.is_modal
+            await pilot.press("space")
+            assert not app.screen.query_one("#runs", Table).marked
             await press(pilot, "enter", then=lambda: app.opened)
             assert asked == [("llama-02c1", "ada")]
-            assert app.opened == [("run", "llama-02c1") if readable else ("top", ("ada",), None)]
+            assert app.opened == [("run", "llama-02c1") if readable else ("top", ("ada", "ada"), None)]
             assert readable or kit.shows(app, "llama-02c1 of bob cannot be read")
 
 

@@ -19,7 +19,7 @@ from disttui.tui.app import DisttuiApp
 from disttui.tui.log.engine import Engine
 from disttui.tui.replay import player
 from disttui.tui.replay.player import Tape
-from disttui.tui.replay.screen import PACKED, ReplayScreen, unpacked
+from disttui.tui.replay.screen import PACKED, ReplayBar, ReplayScreen, unpacked
 from disttui.tui.run.feed import Snapshot
 from tests.tui import shelf_kit as kit
 from tests.tui.snap import press, screen_text, until
@@ -236,6 +236,8 @@ async def test_from_home_the_example_plays_from_its_beginning(tmp_path: Path) ->
         playback = app.screen.snapshot.playback
         assert playback is not None and playback.playing
         assert app.screen.snapshot.now < playback.end - 30
+        bar = "".join(piece.text for strip in app.screen.query_one(ReplayBar).draw(120, 1) for piece in strip)
+        assert "✗" in bar, "also where it has not played yet"
 
 
 async def test_replay_of_a_run_without_output_says_so(tmp_path: Path) -> None:

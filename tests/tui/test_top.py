@@ -127,6 +127,10 @@ async def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
         await pilot.pause()
         assert "temperature" in screen_text(app)
         before = app.size
+        await pilot.press("z")
+        await pilot.resize_terminal(100, 31)
+        assert load.room == 10**6, "zoomed it has the whole screen"
+        await pilot.press("z")
         await pilot.resize_terminal(40, 12)
         await snap.until(pilot, lambda: "command" in screen_text(app) and not screen.max_scroll_y)
         await pilot.resize_terminal(*before)

@@ -14,11 +14,13 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from disttui.runner.api.carrying import collect_code
 from disttui.runner.api.environments import collect_requirements
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import HostError, InputError
@@ -279,6 +281,24 @@ def test_a_folder_or_a_file_says_what_to_install(tmp_path: Path) -> None:
     found = collected(tmp_path, "{from: requirements.txt, inherit: true}")
     assert found.inherit and found.files["more/base.txt"] == "bbb\n"
     assert list(collected(tmp_path, ".", uv_lock="1", pyproject_toml="2").files) == ["uv.lock", "pyproject.toml"]
+
+
+@pytest.mark.parametrize("environment", [".", "requirements.txt"])
+def test_a_repeated_run_installs_what_its_code_asked_for(tmp_path: Path, environment: str) -> None:
+    new_file(tmp_path / "requirements.txt", "-r more.txt\n")
+    new_file(tmp_path / "more.txt", "aaa==1\n")
+    job = f"{{script: x.py, sync: ., environment: {environment}}}"
+    new_file(tmp_path / "x.py", "")
+    new_file(tmp_path / "p.yaml", f"disttui: 1\nhosts: [local]\njob: {job}\n")
+    profile, viewer = load(tmp_path / "p.yaml"), Viewer(environ={"HOME": str(tmp_path / "home")})
+    now = collect_code(profile, viewer.environ)
+    assert now
+    (tmp_path / "more.txt").write_text("aaa==2\n")
+    (tmp_path / "requirements.txt").unlink()
+    found = collect_requirements(viewer, profile, replace(now, recorded=True))
+    assert found.files == {"requirements.txt": "-r more.txt\n", "more.txt": "aaa==1\n"}
+    with pytest.raises(InputError, match="requirements"):
+        collect_requirements(viewer, profile, now)
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ class DashboardScreen(RunScreen):
     def on_hosts_pane_top_wanted(self, event: HostsPane.TopWanted) -> None:
         """Show the host's load; the hosts of a sandbox are this machine."""
         if self.known is not None:
-            self.disttui.router.open_top(["local" if self.known.sandbox else self.known.hosts[event.node].name])
+            self.disttui.router.open_load(["local" if self.known.sandbox else self.known.hosts[event.node].name])
 
     @work(group="ask", exclusive=True)
     async def action_stop(self) -> None:

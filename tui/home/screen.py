@@ -242,7 +242,7 @@ class HomeScreen(ManagingScreen):
         details.border_title, details.can_focus = " details ", False
         self._show(self.disttui.inventory)
         self.query_one("#runs").focus()
-        self._again = [self.set_interval(LOOK_AGAIN, self.read), self.set_interval(ASK_AGAIN, self._ask)]
+        self._again = [self.set_interval(LOOK_AGAIN, self._look_again), self.set_interval(ASK_AGAIN, self._ask)]
 
     def on_screen_suspend(self) -> None:
         """Stop the checks while another screen is shown, because a change of a hidden screen repaints the shown one."""
@@ -321,7 +321,12 @@ class HomeScreen(ManagingScreen):
         """Read the new states, or show why they are missing."""
         self._asking, self._silent = False, silent
         self._show_details()
-        self.read()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Read the inventory unless that is being done: it may take long on a slow disk."""
+        if not any(one.node is self and one.group == "inventory" and one.is_running for one in self.workers):
+            self.read()
 
     @work(thread=True, exclusive=True, group="inventory")
     def read(self, anew: bool = False) -> None:
@@ -513,9 +518,9 @@ class HomeScreen(ManagingScreen):
             return bool(chosen) and (action == "notes" or all(row.may_go for row in chosen))
         if action == "clean_up":
             return any(row.over for row in self.disttui.inventory.runs) and bool(self.chosen)
-        if action == "details":
-            return self._row is not None
-        return action not in ("mark", "sort") or bool(self.chosen)
+        row = self._row
+        fits = {"details": row is not None, "mark": isinstance(row, RunRow) and not row.foreign}
+        return fits.get(action, action != "sort" or bool(self.chosen))
 
     @on(Table.Highlighted)
     def _moved(self) -> None:
@@ -535,7 +540,7 @@ class HomeScreen(ManagingScreen):
         elif isinstance(row, ProfileRow):
             self.disttui.router.open_wizard(row.path)
         else:
-            self.disttui.router.open_top([message.key])
+            self.disttui.router.open_load([message.key])
 
     @work(thread=True, group="adopt", exclusive=True, exit_on_error=False)
     def _open_foreign(self, row: RunRow) -> None:
@@ -550,7 +555,7 @@ class HomeScreen(ManagingScreen):
             run = adopt(app.viewer(), row.run, place.host.label()).run
         except DisttuiError as error:
             app.notify(str(error), title=f"{short(row.run)} of {row.by} cannot be read", severity="warning")
-            app.call_from_thread(app.router.open_top, row.hosts)
+            app.call_from_thread(app.router.open_load, row.hosts)
         else:
             app.call_from_thread(app.router.open_run, run)
 

@@ -293,7 +293,8 @@ class ReplayFeed(Feed):
             now = (self._cursor, self._playing, self._speed)
             if now != shown:
                 shown = now
-                playback = Playback(self._begin, self._end, self._playing, self._speed, self._lacking)
+                moments = tape.builder.snapshot.moments
+                playback = Playback(self._begin, self._end, self._playing, self._speed, self._lacking, moments)
                 seen = tape.at(self._cursor)
                 if self._lost and self._cursor >= self._end:
                     seen = replace(seen, state=_end_without_report(seen.state, self._lost))

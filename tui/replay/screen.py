@@ -50,12 +50,7 @@ class ReplayBar(Drawn):
     DEFAULT_CSS = "ReplayBar { height: 1; padding: 0 1; background: $surface; }"
     MARKED: ClassVar[tuple[str, ...]] = ("failed", "warning", "not seen", "lost", "slow")
     _snapshot: Snapshot | None = None
-    _marks: tuple[tuple[float, str], ...] = ()
     _place = (0, 1)
-
-    def mark(self, marks: tuple[tuple[float, str], ...]) -> None:
-        """Set the moments of the whole run, as (unix time, look); only those in MARKED are shown."""
-        self._marks = tuple((time, word) for time, word in marks if word in self.MARKED)
 
     def show(self, snapshot: Snapshot) -> None:
         """Show the time of a snapshot."""
@@ -81,9 +76,10 @@ class ReplayBar(Drawn):
         at = min(room - 1, int((now - play.begin) / length * room))
         done, rest = self.component("accent"), self.component("rule")
         bar: list[Piece] = [("━", done) if cell < at else ("─", rest) for cell in range(room)]
-        for time, word in self._marks:
-            place = max(0, min(room - 1, int((time - play.begin) / length * room)))
-            bar[place] = (look(word).glyph, self.component(look(word).css))
+        for moment in play.moments:
+            if moment.look in self.MARKED:
+                place = max(0, min(room - 1, int((moment.time - play.begin) / length * room)))
+                bar[place] = (look(moment.look).glyph, self.component(look(moment.look).css))
         bar[at] = ("●", done)
         return [line([*left, *bar, (f" {total}", quiet)])]
 
@@ -256,7 +252,6 @@ class ReplayScreen(RunScreen):
         self.show(snapshot, at_once=snapshot.playback is not None and not snapshot.playback.playing)
         bar = self.query_one(ReplayBar)
         if first:
-            bar.mark(tuple((moment.time, moment.look) for moment in snapshot.moments))
             hosts = snapshot.state.hosts
             self.show_log(snapshot.mirror, hosts, hosts[0].story.offsets)
             if view := self.log_view:

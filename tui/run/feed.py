@@ -95,6 +95,8 @@ class Playback:
     speed: float
     lacking: tuple[str, ...] = ()
     """Why part of the run is missing here."""
+    moments: tuple[Moment, ...] = ()
+    """Those of the whole run."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,8 @@ class SnapshotBuilder:
         now = None if at is None else number(at - ahead)
         if now is not None:
             now = min(now, self.latest)
-            self._seen[node] = max(now, self._seen.get(node, 0.0))
+            if not isinstance(content, MetricsLine):  # their times may be the script's
+                self._seen[node] = max(now, self._seen.get(node, 0.0))
         history = self._snapshot.history
         match content:
             case MetricsLine(attempt, rank, metrics) if now is not None:

@@ -173,8 +173,7 @@ class TopScreen(DisttuiScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         super().on_resize(event)
-        self._load.room = int((event.size.height - 2) * 0.55) - 2
-        self._load.settle()
+        self._fit(event.size.height)
 
     @on(RowList.Opened)
     def _opened(self, message: RowList.Opened) -> None:
@@ -233,8 +232,11 @@ class TopScreen(DisttuiScreen):
         """Show the pane with the cursor alone, or all panes."""
         for pane in (self._load, self._processes):
             pane.set_class(pane is self._pane, "-zoom")
-        zoomed = self.toggle_class("-zoomed").has_class("-zoomed")
-        self._load.room = 10**6 if zoomed else int((self.size.height - 2) * 0.55) - 2
+        self.toggle_class("-zoomed")
+        self._fit(self.size.height)
+
+    def _fit(self, height: int) -> None:
+        self._load.room = 10**6 if self.has_class("-zoomed") else int((height - 2) * 0.55) - 2
         self._load.settle()
 
     def action_leave(self) -> None:
