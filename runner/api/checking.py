@@ -22,6 +22,7 @@ from disttui.runner.api.ending import forget, stop
 from disttui.runner.api.environments import with_environments
 from disttui.runner.api.following import follow
 from disttui.runner.api.preparing import as_run, plan_run
+from disttui.runner.api.probing import hosts_of
 from disttui.runner.api.starting import Launched, start
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.diagnose.cause import find
@@ -37,7 +38,7 @@ from disttui.runner.planning.interpreter import find_python
 from disttui.runner.planning.tournament import Placed, RankReport
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.schema import NOTIFY_KINDS, Profile
-from disttui.runner.profile.sections import Host, Metrics, Notify, OnEnd, Parallel, Watch, parse_host
+from disttui.runner.profile.sections import Host, Metrics, Notify, OnEnd, Parallel, Watch
 from disttui.runner.protocol.checks import Dialled, Inspected, Listening
 from disttui.runner.protocol.limits import PORTS
 from disttui.runner.protocol.requests import ProbeRequest
@@ -63,6 +64,8 @@ class _Host:
     link: Link
     facts: HostFacts
     found: Inspected
+    gpus: Sequence[int] | None
+    """Those that the profile uses; None: any."""
 
 
 def check(
@@ -95,7 +98,7 @@ def check(
     found: list[Check] = []
 
     def conclude(one: Check) -> None:
-        if checks.selected(one.id, only, skip):
+        if one.id in _NEEDED_FOR_ALL or checks.selected(one.id, only, skip):
             found.append(one)
             tell(one)
 
@@ -103,18 +106,22 @@ def check(
     return replace(report, checks=(*report.checks, *found), figures=measured.figures, advice=measured.advice)
 
 
+_NEEDED_FOR_ALL = ("host.reach", "train.start", "train.silent")
+"""Conclusions without which others cannot be drawn: they count whichever are selected."""
+
+
 def _free(
     viewer: Viewer, asked: Profile | Sequence[str], tell: Callable[[Check], None], only: Sequence[str],
     skip: Sequence[str],
 ) -> CheckReport:  # fmt: skip
     profile = as_run(asked, sandbox=viewer.sandbox is not None) if isinstance(asked, Profile) else None
-    hosts = list(profile.hosts) if profile else [parse_host(name) for name in dict.fromkeys(asked)]  # type: ignore[arg-type]
+    hosts = list(profile.hosts) if profile else hosts_of(asked)  # type: ignore[arg-type]
     names = tuple(host.name for host in hosts)
     found: list[Check] = []
 
     def conclude(new: Iterable[Check]) -> None:
         for one in new:
-            if checks.selected(one.id, only, skip):
+            if one.id in _NEEDED_FOR_ALL or checks.selected(one.id, only, skip):
                 found.append(one)
                 tell(one)
 
@@ -123,17 +130,17 @@ def _free(
         for one in side_by_side(lambda item: _reach(viewer, profile, *item), enumerate(hosts)):
             if isinstance(one, _Host):
                 reached.append(one)
-                conclude([*checks.of_host(one.name, one.facts, one.found, 0, alone=not profile), *_leftovers(one)])
+                about = checks.of_host(one.name, one.facts, one.found, 0, alone=not profile, gpus=one.gpus)
+                conclude([*about, *_leftovers(one)])
             else:
-                at = (one.host,) if one.host else ()
-                conclude([Check("host.reach", "error", at, one.what, "a run needs all of its hosts", one.cure)])
+                at, why = (one.host,) if one.host else (), "a run needs all of its hosts"
+                conclude([Check("host.reach", "error", at, one.what, why, one.cure)])
         if not reached:
             return CheckReport(names, tuple(found), skipped=tuple(skip))
         own = [host.name for host in reached]
         if profile and len(reached) == len(hosts):
             links, facts = [host.link for host in reached], [host.facts for host in reached]
             profile, facts = with_environments(viewer, profile, links, facts)
-            hosts = list(profile.hosts)
             for host, found_there in zip(reached, facts, strict=True):
                 host.facts = found_there
         conclude(checks.clocks(own, [host.facts for host in reached]))
@@ -174,12 +181,12 @@ def _reach(viewer: Viewer, profile: Profile | None, node: int, host: Host) -> _H
     link = None
     try:
         link = viewer.open_link(host)
-        request = probe_request(profile, node) if profile else ProbeRequest()
+        request = probe_request(profile, node) if profile else ProbeRequest(python=host.python)
         folders = [profile.launch.run_dir, profile.workdir(node)] if profile else ["~/.disttui/runs"]
         inspecting = link.submit("inspect", folders=folders, gpus=True)
         facts = facts_of(host.name, link.request("probe", **request))
         try:
-            return _Host(host.name, link, facts, inspecting.result(_INSPECT))
+            return _Host(host.name, link, facts, inspecting.result(_INSPECT), host.gpus)
         except FutureTimeout:
             what, cure = f"its checks took more than {_INSPECT:g} s", "Find out what keeps the host busy."
             raise HostError(host.name, what, cure) from None
@@ -204,7 +211,7 @@ def _leftovers(host: _Host) -> list[Check]:
 def _differences(
     profile: Profile | None, hosts: Sequence[Host], reached: Sequence[_Host]
 ) -> Iterable[checks.HostDifference]:
-    by_name = {host.name: host for host in hosts}
+    by_name = {host.name: host for host in (profile.hosts if profile else hosts)}
     pythons = [
         find_python(profile, by_name[one.name], one.facts)[1]
         if profile

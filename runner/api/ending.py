@@ -21,7 +21,7 @@ from disttui.runner.ids import short
 from disttui.runner.paths import inside
 from disttui.runner.protocol.files import Exit
 from disttui.runner.protocol.summary import disk_use
-from disttui.runner.runs.registry import KnownRun, folder_of, known_runs, mirror_of, refuse_sandbox, run_names
+from disttui.runner.runs.registry import KnownRun, folder_of, known_runs, mirror_of, run_names
 from disttui.runner.runs.remote import Reached, RunRemovedError, reach_hosts, removed, sync
 from disttui.runner.runs.state import outcome
 from disttui.runner.runs.summary import Summary, summaries
@@ -232,10 +232,9 @@ class _Stop:
     def begin(self) -> None:
         """Process the hosts' answers to the stop; errors go to `error`."""
         try:
-            refuse_sandbox(self.run)
             known = self.run.ends()
-            if not self.reached.links and len(known) == len(self.run.hosts):
-                self._before, self._ends = True, known
+            if self.run.gone or (not self.reached.links and len(known) == len(self.run.hosts)):
+                self._before, self._removed, self._ends = True, self.run.gone, known
                 return
             self.reached.refuse_none()
             self._take_answers()

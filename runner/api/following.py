@@ -67,7 +67,7 @@ def attach(
         DisttuiError: No host of the run can be reached, and no host's mirror is complete.
     """
     with mirror_of(run) as mirror:
-        nodes = [] if run.gone else remote.missing(run, mirror)
+        nodes = [] if run.gone or run.problem else remote.missing(run, mirror)
         with viewer.reach(run, nodes) as reached:
             if len(nodes) == len(run.hosts):
                 reached.refuse_none()

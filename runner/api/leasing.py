@@ -233,18 +233,26 @@ def lease(
     return tuple(place.name for place in places)
 
 
-def release(viewer: Viewer, hosts: Sequence[str], gpus: Sequence[int] | None = None) -> Mapping[str, tuple[Lease, ...]]:
-    """Release this user's manual leases; returns them by host.
+def release(
+    viewer: Viewer, hosts: Sequence[str], gpus: Sequence[int] | None = None
+) -> Mapping[str, tuple[Lease, ...] | DisttuiError]:
+    """Release this user's manual leases; returns them by host, or why the host could not be asked.
 
     Args:
         gpus: Only leases of any of these; None: all.
 
     Raises:
         InputError: A name is not a host.
-        HostError: A host cannot be reached.
     """
+
+    def one(place: Destination) -> tuple[Lease, ...] | DisttuiError:
+        try:
+            return read_leases(_ask(viewer, place, "release", gpus=gpus).get("leases"))
+        except DisttuiError as error:
+            return error
+
     places = chosen(hosts, None, viewer.environ)
-    return {place.name: read_leases(_ask(viewer, place, "release", gpus=gpus).get("leases")) for place in places}
+    return dict(zip((place.name for place in places), side_by_side(one, places), strict=True))
 
 
 def _ask(viewer: Viewer, place: Destination, op: Op, **request: object) -> Mapping[str, object]:

@@ -305,12 +305,19 @@ def sync_libraries(
     """Synchronize all git libraries, or one, with their remotes.
 
     Raises:
-        RemoteError: One is not reached.
-        InputError: One cannot be used.
+        DisttuiError: Once the others are done: one is not reached, or cannot be used.
     """
     chosen = [library_named(name, environ)] if name else [each for each in libraries(environ) if each.url]
+    errors: list[DisttuiError] = []
     for library in chosen:
-        yield library, sync(library, environ)
+        try:
+            yield library, sync(library, environ)
+        except DisttuiError as error:
+            errors.append(error)
+    if errors:
+        from disttui.runner.hosts.survey import HostsError
+
+        raise errors[0] if len(errors) == 1 else HostsError(errors)
 
 
 def check_folder(library: Library) -> list[Checked]:
@@ -330,7 +337,8 @@ def check_folder(library: Library) -> list[Checked]:
 def _parses(library: Library, entry: LibraryEntry) -> None:
     if entry.problem:
         raise InputError(entry.problem, place=clean(str(entry.path)))
-    check(library.folder, entry.path.relative_to(library.folder).as_posix(), read(entry.path).text)
+    trees = Trees(also=library)
+    check(library.folder, entry.path.relative_to(library.folder).as_posix(), read(entry.path).text, trees=trees)
 
 
 def _holds_no_secret(library: Library, entry: LibraryEntry) -> None:

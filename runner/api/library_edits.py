@@ -24,6 +24,7 @@ from disttui.runner.profile.library import (
     named,
     path_in,
     profiles_in,
+    stem_of,
 )
 from disttui.runner.profile.nodes import MappingNode, Source, compose, read
 from disttui.runner.profile.save import save as write
@@ -61,6 +62,7 @@ def read_for_edit(name: str, environ: Mapping[str, str] = os.environ, *, new: bo
     first, _, rest = name.partition("/")
     library = next((each for each in libraries(environ) if rest and each.name == first), None)
     entry = entry_in(library, rest) if library else named(name, environ)
+    rest = rest if entry else stem_of(rest)
     if entry is None and not (library and new):
         if rest and library is None and not Path(name).exists():
             library_named(first, environ)

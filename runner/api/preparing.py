@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
@@ -18,7 +17,7 @@ from disttui.runner.formatting import duration
 from disttui.runner.hosts.facts import HostFacts, when_free, with_leases, without_leases
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.ship import train_parcel
-from disttui.runner.hosts.survey import Tell, side_by_side, survey, together
+from disttui.runner.hosts.survey import Tell, own_python, side_by_side, survey, together
 from disttui.runner.planning.interpreter import has_environment
 from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.sections import Host, Notify
@@ -102,10 +101,7 @@ def as_run(profile: Profile, *, sandbox: bool) -> Profile:
         changes = [{"python": host.python or own.get("python"), **same} for host in profile.hosts]
         launch = profile.launch.model_copy(update={"master": "127.0.0.1"})
     else:
-        own = own if find_spec("torch") is not None else {}
-        changes = [
-            dict(own) if host.endpoint.is_local and not (host.python or host.activate) else {} for host in profile.hosts
-        ]
+        changes = [{**own_python(host)} if own else {} for host in profile.hosts]
         launch = profile.launch
     hosts = tuple(host.model_copy(update=change) for host, change in zip(profile.hosts, changes, strict=True))
     return profile.model_copy(update={"hosts": hosts, "launch": launch})

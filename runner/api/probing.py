@@ -9,7 +9,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError
 from disttui.runner.hosts.facts import HostFacts, facts_of
 from disttui.runner.hosts.link import Link
-from disttui.runner.hosts.survey import probe_request, side_by_side
+from disttui.runner.hosts.survey import own_python, probe_request, side_by_side
 from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.sections import Host, parse_host
 from disttui.runner.protocol.requests import ProbeRequest
@@ -29,15 +29,14 @@ class Asked(NamedTuple):
     node: int
 
 
-def facts_over(link: Link, host: str, asked: Asked | None = None) -> HostFacts:
+def facts_over(link: Link, host: Host, asked: Asked | None = None) -> HostFacts:
     """Probe a host over an open link. Raises HostError.
 
     Args:
-        host: Its name in errors.
         asked: Also search for what a profile needs.
     """
-    request = probe_request(asked.profile, asked.node) if asked else ProbeRequest()
-    return facts_of(host, link.request("probe", **request))
+    request = probe_request(asked.profile, asked.node) if asked else ProbeRequest(python=host.python)
+    return facts_of(host.name, link.request("probe", **request))
 
 
 def probe(viewer: Viewer, hosts: Sequence[str]) -> list[Probed]:
@@ -52,8 +51,14 @@ def probe(viewer: Viewer, hosts: Sequence[str]) -> list[Probed]:
 
     def one(host: Host) -> Probed:
         try:
-            return Probed(host.name, facts_of(host.name, viewer.ask(host, "probe")))
+            return Probed(host.name, facts_of(host.name, viewer.ask(host, "probe", python=host.python)))
         except DisttuiError as error:
             return Probed(host.name, error)
 
-    return side_by_side(one, [parse_host(name) for name in dict.fromkeys(hosts)])
+    return side_by_side(one, hosts_of(hosts))
+
+
+def hosts_of(names: Sequence[str]) -> list[Host]:
+    """The hosts of names, each once, with the interpreter that a run uses. Raises InputError."""
+    hosts = [parse_host(name) for name in dict.fromkeys(names)]
+    return [host.model_copy(update=own_python(host)) for host in hosts]

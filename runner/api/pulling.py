@@ -17,14 +17,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 from disttui.runner.api.questions import HostNotice, ignore, problem_of
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.errors import DisttuiError, HostError, InputError
+from disttui.runner.errors import DisttuiError, HostError, InputError, LinkLostError
 from disttui.runner.formatting import amount, gibibytes, number
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import HostsError
 from disttui.runner.paths import PathError, inside
 from disttui.runner.protocol.regular import read_regular
 from disttui.runner.runs.registry import KnownRun, refuse_sandbox
-from disttui.runner.runs.remote import REACH
+from disttui.runner.runs.remote import REACH, Reached
 from disttui.runner.text import clean
 from disttui.runner.untrusted.records import each, mapping, whole
 
@@ -113,20 +113,14 @@ def pull(
     """
     refuse_sandbox(run)
     total, fetched = 0, []
-    problems: list[DisttuiError] = []
     with viewer.reach(run) as reached:
-        reached.refuse_none()
+        answers, problems = _listed(reached, run)
         for node, error in reached.errors.items():
             tell(problem_of(run.hosts[node].name, error, "; its files are skipped"))
         taken: dict[str, Offered] = {}
-        answers = reached.ask("files", **run.request())
-        asked = [run.hosts[node].name for node, answer in answers.items() if not isinstance(answer, DisttuiError)]
-        there = {b"", *map(os.fsencode, asked)}
+        there = {b"", *(os.fsencode(run.hosts[node].name) for node in answers)}
         for node, answer in sorted(answers.items()):
             host = run.hosts[node].name
-            if isinstance(answer, DisttuiError):
-                tell(problem_of(host, answer))
-                continue
             for text in left_out(answer):
                 tell(HostNotice(host, f"skipped: {text}"))
             is_ours = partial(_is_ours, reached.links[node], run, node)
@@ -151,8 +145,23 @@ def pull(
                 problems.append(error)
     if problems:
         raise problems[0] if len(problems) == 1 else HostsError(problems)
-    looked, silent = ([run.hosts[node].name for node in sorted(nodes)] for nodes in (reached.links, reached.errors))
+    looked, silent = ([run.hosts[node].name for node in sorted(nodes)] for nodes in (answers, reached.errors))
     return Pulled(len(taken), tuple(fetched), total, tuple(looked), tuple(silent))
+
+
+def _listed(reached: Reached, run: KnownRun) -> tuple[dict[int, Any], list[DisttuiError]]:
+    """Node rank → the files that a host offers, and why others offer none; those that were lost are in `reached`.
+
+    Raises DisttuiError if there is no answer.
+    """
+    reached.refuse_none()
+    answers = reached.ask("files", **run.request())
+    errors = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
+    reached.errors.update((node, error) for node, error in errors.items() if isinstance(error, LinkLostError))
+    if len(reached.errors) == len(run.hosts):
+        reached.refuse_some()
+    found = {node: answer for node, answer in answers.items() if node not in errors}
+    return found, [error for node, error in errors.items() if node not in reached.errors]
 
 
 def left_out(answer: Any) -> tuple[str, ...]:

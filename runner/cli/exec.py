@@ -157,6 +157,9 @@ def _places(targets: Sequence[str], *, trusted: bool) -> list[ExecPlace]:
     from disttui.runner.profile.sections import parse_host
 
     if len(targets) == 1 and (run := _run(targets[0])):
+        if "slurm" in run.profile:
+            what = f"the ranks of {short(run.run)}, a Slurm job, run on its nodes"
+            raise InputError(what, "On the login node: srun --jobid JOB --overlap COMMAND")
         return [ExecPlace(host.as_host(), ssh_config=run.ssh_config) for host in run.hosts]
     if len(targets) == 1 and is_profile(targets[0]):
         profile = load_profile(targets[0], (), trusted=trusted)
@@ -168,4 +171,6 @@ def _places(targets: Sequence[str], *, trusted: bool) -> list[ExecPlace]:
             what = f"{clean(one)} is a run or a profile: the command runs on all its hosts, and on no others"
             raise InputError(what, "Name only the run or profile, or only hosts.")
     names = [name for target in targets for name in spread(target)]
+    if not names:
+        raise InputError("no host was given before --", _CURE)
     return [ExecPlace(parse_host(name)) for name in dict.fromkeys(names)]

@@ -15,7 +15,7 @@ import click
 import disttui
 from disttui.runner.cli.options import complete_hosts, emit, example, say, viewing, wants_json
 from disttui.runner.cli.run_selector import finding, run_options, warn, warn_of
-from disttui.runner.errors import HostError, InputError
+from disttui.runner.errors import DisttuiError, HostError, InputError
 from disttui.runner.formatting import amount, fit
 from disttui.runner.ids import short
 
@@ -85,12 +85,19 @@ def release(hosts: tuple[str, ...], gpus: str | None) -> None:
 
     with viewing() as viewer:
         released = disttui.release(viewer, hosts, _gpus(gpus))
+    errors = [one for one in released.values() if isinstance(one, DisttuiError)]
+    done = {host: leases for host, leases in released.items() if not isinstance(leases, DisttuiError)}
     lines = [
         f"{host}: {f'released {what}' if what else 'nothing to release'}"
-        for host, leases in released.items()
+        for host, leases in done.items()
         for what in [", ".join(what_of(one) for one in leases)]
     ]
-    emit(released, "\n".join(lines))
+    if not done:
+        warn_of(errors[1:])
+        raise errors[0]
+    warn_of(errors)
+    emit(done, "\n".join(lines))
+    raise SystemExit(max((error.exit_code for error in errors), default=0))
 
 
 def _emit(found: disttui.HostsInUse, data: dict[str, object], text: str, *, cut: bool = True) -> None:

@@ -151,7 +151,7 @@ def rename(profile: str, to: str, yes: bool) -> None:
     from disttui.runner.api.library_edits import rename_profile
 
     _refuse_used(profile, yes)
-    _say(to.partition("/")[0], rename_profile(profile, to))
+    _say(rename_profile(profile, to))
 
 
 def _refuse_used(name: str, yes: bool) -> None:
@@ -178,7 +178,7 @@ def save(source: str, to: str, replace: bool) -> None:
     An inventory is saved as team/inventory/lab. In a git repository this makes a commit in your name, whose message
     lists the changed keys; `sync` sends it.
     """
-    _say(to.partition("/")[0], disttui.copy_profile(source, to, replace=replace))
+    _say(disttui.copy_profile(source, to, replace=replace))
 
 
 @library.command(epilog=example("disttui library copy team/2node team/4node"))
@@ -186,7 +186,7 @@ def save(source: str, to: str, replace: bool) -> None:
 @click.argument("to", metavar="LIBRARY/NAME")
 def copy(profile: str, to: str) -> None:
     """Copy a profile or an inventory under another name."""
-    _say(to.partition("/")[0], disttui.copy_profile(profile, to))
+    _say(disttui.copy_profile(profile, to))
 
 
 @library.command(epilog=example("disttui library edit team/2node", "disttui library edit team/inventory/lab"))
@@ -223,7 +223,7 @@ def edit(profile: str) -> None:
             if text == reading.text:
                 emit({"library": reading.library.name, "profile": None}, f"{profile}: unchanged")
             else:
-                _say(reading.library.name, disttui.save_profile(reading, text))
+                _say(disttui.save_profile(reading, text))
         except (DisttuiError, OSError, UnicodeDecodeError) as error:
             if wants_json():
                 raise InputError(str(error), f"Not saved. Your text is in {draft}.") from None
@@ -278,7 +278,7 @@ def restore(profile: str, commit: str) -> None:
 
     The history keeps the present version.
     """
-    _say(disttui.read_for_edit(profile, new=True).library.name, disttui.restore_profile(profile, commit))
+    _say(disttui.restore_profile(profile, commit))
 
 
 @library.command(epilog=example("disttui library sync", "disttui library sync team"))
@@ -292,9 +292,14 @@ def sync(name: str | None) -> None:
     from disttui.runner.render.library import synced_data, synced_lines
 
     data = []
-    for each, done in disttui.sync_libraries(name=name):
-        data.append({"library": each.name, **synced_data(done)})
-        say("\n".join(synced_lines(each.name, done)))
+    try:
+        for each, done in disttui.sync_libraries(name=name):
+            data.append({"library": each.name, **synced_data(done)})
+            say("\n".join(synced_lines(each.name, done)))
+    except DisttuiError:
+        if data:
+            emit(data)
+        raise
     emit(data, "" if data else "no git libraries. Add one: disttui library add team hub:profiles.git")
 
 
@@ -321,11 +326,9 @@ def validate(names: tuple[str, ...], ci: bool) -> None:
     raise SystemExit(code)
 
 
-def _say(library_name: str, saved: Saved) -> None:
-    from disttui.runner.profile.library import library_named
-
+def _say(saved: Saved) -> None:
+    library_name, url = saved.library.name, saved.library.url
     full = f"{library_name}/{clean(saved.name)}"
-    url = library_named(library_name).url
     if saved.other:
         other = f"{library_name}/{clean(saved.other)}"
         say(f"{full}: conflict: your version was saved as {other}")

@@ -192,13 +192,15 @@ class _Server:
 
     def serve(self, lines: BinaryIO) -> None:
         """Serve until the input ends, then end running tools."""
-        while line := lines.readline(_LINE):
-            whole = len(line) < _LINE
-            while not whole and not line.endswith(b"\n") and line:
-                line = lines.readline(_LINE)
-            self._hear(line if whole else b"")
-        for process in [*self._calls.values()]:
-            process.terminate()
+        try:
+            while line := lines.readline(_LINE):
+                whole = len(line) < _LINE
+                while not whole and not line.endswith(b"\n") and line:
+                    line = lines.readline(_LINE)
+                self._hear(line if whole else b"")
+        finally:
+            for process in [*self._calls.values()]:
+                process.terminate()
 
     def _hear(self, line: bytes) -> None:
         number = None
@@ -241,7 +243,10 @@ class _Server:
         words = self._tools[name].words(arguments)
         if len(self._calls) >= _CALLS or number in self._calls:
             raise _RpcError(-32603, f"{_CALLS} tools are already running, or one with this id")
-        process = subprocess.Popen([*self._command, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        # In a session of its own: ssh programs that it starts must not ask in the assistant's terminal.
+        process = subprocess.Popen(
+            [*self._command, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
         self._calls[number] = process
         threading.Thread(target=self._finish, args=(number, process), daemon=True).start()
         return None

@@ -19,6 +19,8 @@ from disttui.runner.errors import InputError
 from disttui.runner.text import clean
 
 if TYPE_CHECKING:
+    from disttui.runner.api.questions import Unattended
+    from disttui.runner.cli.viewing import TerminalQuestions
     from disttui.runner.profile.schema import Profile
 
 
@@ -207,10 +209,16 @@ def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | 
     Raises:
         InputError: It cannot be used, or the user has not agreed.
     """
+    with naming_trust() if trusted is not None else nullcontext():
+        return disttui.load_profile(name, overrides, questions=_questions(), trusted=bool(trusted))
+
+
+def _questions() -> TerminalQuestions | Unattended:
+    """Who answers questions: nobody if a program reads the output."""
+    from disttui.runner.api.questions import Unattended
     from disttui.runner.cli.viewing import TerminalQuestions
 
-    with naming_trust() if trusted is not None else nullcontext():
-        return disttui.load_profile(name, overrides, questions=TerminalQuestions(), trusted=bool(trusted))
+    return Unattended() if wants_json() else TerminalQuestions()
 
 
 @contextmanager
@@ -234,7 +242,6 @@ def viewing(
         otherwise: The ssh configuration if none is given.
         without_config: Ignore the user's config if it is broken.
     """
-    from disttui.runner.cli.viewing import TerminalQuestions
     from disttui.runner.user.config import Settings, load_settings
 
     settings = None
@@ -249,11 +256,12 @@ def viewing(
         with disttui.Viewer.in_sandbox([host.host for host in played.hosts], os.environ) as viewer:
             yield viewer
         return
-    questions = TerminalQuestions()
+    questions = _questions()
     try:
         config, accept = given("ssh_config") or otherwise, bool(given("accept_new_host_keys"))
         with disttui.Viewer(os.environ, questions, ssh_config=config, accept_new_host_keys=accept) as viewer:
             viewer.settings = settings
             yield viewer
     finally:
-        questions.close()
+        if hasattr(questions, "close"):
+            questions.close()

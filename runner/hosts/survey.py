@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TypeVar
 
 from disttui.runner.errors import DisttuiError, HostError, LinkLostError
@@ -134,6 +136,12 @@ def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> li
         return list(pool.map(work, items))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def own_python(host: Host) -> dict[str, str]:
+    """The key `python` for `local` without one: disttui's own interpreter, if it has torch; else no key."""
+    chosen = host.python or host.activate or not host.endpoint.is_local
+    return {} if chosen or find_spec("torch") is None else {"python": sys.executable}
 
 
 def probe_request(profile: Profile, node: int) -> ProbeRequest:

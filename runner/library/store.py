@@ -21,6 +21,7 @@ from disttui.runner import private
 from disttui.runner.errors import InputError
 from disttui.runner.library.git import LARGEST, Repository
 from disttui.runner.paths import inside
+from disttui.runner.profile.composition import Trees
 from disttui.runner.profile.effects import alike
 from disttui.runner.profile.leaks import leaks, refuse
 from disttui.runner.profile.library import INVENTORIES, SUFFIXES, Library, clones_folder, path_in, stem_of
@@ -279,6 +280,7 @@ _BUSY = "another disttui is changing this library"
 class Saved(NamedTuple):
     """The result of saving a profile."""
 
+    library: Library
     name: str
     """The profile's name in its library."""
     path: Path
@@ -312,17 +314,18 @@ def settle(folder: Path, name: str, base: str | None, mine: str | None, theirs: 
     return Settled(theirs, mine) if joined is None else Settled(joined)
 
 
-def check(folder: Path, name: str, text: str, *, personal: bool = True) -> None:
+def check(folder: Path, name: str, text: str, *, personal: bool = True, trees: Trees | None = None) -> None:
     """Check the text of a profile or an inventory. Raises ProfileErrors.
 
     Args:
         folder: The library's folder, where profiles that it extends are found.
         personal: Whether the user's own settings apply.
+        trees: Cache of files already read.
     """
     if name.startswith(f"{INVENTORIES}/"):
         parse_inventory(text, folder / name)
     else:
-        parse(text, folder / name, personal=personal)
+        parse(text, folder / name, personal=personal, trees=trees)
 
 
 def works(folder: Path, name: str, text: str) -> bool:
@@ -403,7 +406,7 @@ def save(
             repository.move(f"refs/heads/{branch}", commit, head)
             repository.refresh()
     joined = not other and settled.text not in (text, current)
-    return Saved(stem_of(file), path, joined, stem_of(other), commit)
+    return Saved(library, stem_of(file), path, joined, stem_of(other), commit)
 
 
 @contextmanager

@@ -151,12 +151,21 @@ def _named(name: str, given: Sequence[str]) -> bool:
     return any(name == one or name.startswith(f"{one}.") for one in given)
 
 
-def of_host(name: str, facts: HostFacts, found: Inspected, needed: int, *, alone: bool = False) -> Iterator[Check]:
+def of_host(
+    name: str,
+    facts: HostFacts,
+    found: Inspected,
+    needed: int,
+    *,
+    alone: bool = False,
+    gpus: Sequence[int] | None = None,
+) -> Iterator[Check]:
     """Yield conclusions about one host.
 
     Args:
         needed: Bytes that must be free in the job's folders.
         alone: There is no profile, whose plan would report what the probe found.
+        gpus: The GPUs that the profile uses; None: any.
     """
     if alone:
         yield from _of_probe(name, facts)
@@ -171,7 +180,8 @@ def of_host(name: str, facts: HostFacts, found: Inspected, needed: int, *, alone
             "a detached run ends with your last login there", f"Run once there: loginctl enable-linger {facts.user}",
         )  # fmt: skip
     for gpu in found["gpus"]:
-        yield from _gpu(name, gpu, found)
+        if gpus is None or gpu["index"] in gpus:
+            yield from _gpu(name, gpu, found)
     for port in found["fabric"]:
         if port["state"] not in ("ACTIVE", ""):
             what = f"{port['device']} port {port['port']} ({port['link'] or 'unknown link'}) is {port['state']}"
@@ -339,7 +349,6 @@ _ROWS: Mapping[str, tuple[Level, str]] = {
     "GPUs": ("info", "unequal hosts are supported: each gets its own number of processes"),
     "MTU": ("warning", "some switches drop packets above the smaller MTU: transfers start, then hang"),
     "NIC speed": ("warning", "every all-reduce is as slow as the slowest link"),
-    "code": ("error", "ranks run different versions of the job"),
 }
 
 
@@ -362,7 +371,6 @@ def differences(
         rows["MTU"].append(next((str(each["mtu"]) for each in more["interfaces"] if each["name"] == card), ""))
         speed = network.speed(one, card)
         rows["NIC speed"].append(f"{speed} Mbit/s" if speed else "")
-        rows["code"].append((one.code.folder or one.code.script or "")[:12] if one.code else "")
     for name, values in rows.items():
         if len(set(values)) > 1:
             yield HostDifference(name, tuple(values), *_ROWS[name])

@@ -24,7 +24,7 @@ from disttui.runner.planning.interop.from_deepspeed import values
 from disttui.runner.planning.interpreter import find_python, has_environment, in_sandbox, release
 from disttui.runner.planning.launchers import LAUNCHERS, MPI_INSTALL, mpi_refusals
 from disttui.runner.planning.plan import HostPlan, Plan
-from disttui.runner.planning.processes import free_gpus, hosts_by_value, offered_gpus, who_uses
+from disttui.runner.planning.processes import free_gpus, gpu_state, hosts_by_value, offered_gpus, who_uses
 from disttui.runner.profile import leaks
 from disttui.runner.profile.effects import names
 from disttui.runner.profile.nodes import MappingNode, ScalarNode, compose
@@ -296,6 +296,9 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
         users = ", ".join(dict.fromkeys(lease["user"] for lease in leases))
         held = "; ".join(dict.fromkeys(f"{what_of(one)}: {who_has(one, facts.time)}" for one in leases))
         yield Finding("error", host.name, f"none of its GPUs is free: {held}", _ask(users, facts))
+    elif any_gpu and facts.gpus and not free_gpus(facts):
+        what = f"{gpu_state(facts)}; the run computes on the CPU"
+        yield Finding("warning", host.name, what, "Wait until some are free, or choose with `gpus`")
     given = profile.hosts[host.node_rank]
     quota = given.quota
     if quota is not None and len(host.gpus or ()) > quota:

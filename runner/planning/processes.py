@@ -61,7 +61,8 @@ class _Count:
 def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: Share) -> HostChoice:
     """Choose for the host with node rank `rank`."""
     host = profile.hosts[rank]
-    on_gpus = backend == "nccl" or bool(host.gpus)
+    # The built-in job computes on the CPU with gloo; another may use its GPUs.
+    on_gpus = backend == "nccl" or (bool(host.gpus) and profile.job.target.kind != "builtin")
     count = _count_gpus(host, facts, share) if on_gpus else _count_cpu(host, facts, share)
     python, _, why_python = find_python(profile, host, facts)
     cores = _cores(facts, share)
@@ -163,7 +164,8 @@ def gpu_state(facts: HostFacts) -> str:
         f"{' and '.join(', '.join(indices).rsplit(', ', 1))} {'is' if len(indices) == 1 else 'are'} held by {who}"
         for who, indices in holders.items()
     )
-    return f"{len(free)} of {amount(len(gpus), 'GPU')} {'is' if len(free) == 1 else 'are'} free; {held}"
+    verb = "is" if 1 in (len(free), len(gpus)) else "are"
+    return f"{len(free)} of {amount(len(gpus), 'GPU')} {verb} free; {held}"
 
 
 def _count_cpu(host: Host, facts: HostFacts, share: Share) -> _Count:

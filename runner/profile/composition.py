@@ -101,10 +101,11 @@ class Trees:
 
     Args:
         quick: As for `compose`.
+        also: A library that the config need not list.
     """
 
-    def __init__(self, *, quick: bool = False) -> None:
-        self._quick, self._known = quick, dict[Path, _Tree]()
+    def __init__(self, *, quick: bool = False, also: Library | None = None) -> None:
+        self._quick, self._known, self._also = quick, dict[Path, _Tree](), also
         self._real = dict[Path, str]()
 
     def real(self, path: Path) -> str:
@@ -116,12 +117,18 @@ class Trees:
     @cached_property
     def libraries(self) -> list[Library]:
         """All configured libraries. Raises ProfileErrors if the config's list cannot be used."""
-        return libraries()
+        listed = libraries()
+        if self._also is None or self._library_in(listed, self._also.folder / "a profile"):
+            return listed
+        return [self._also, *listed]
 
     def library_of(self, path: Path) -> Library | None:
         """The innermost library that contains a file, or None."""
+        return self._library_in(self.libraries, path)
+
+    def _library_in(self, known: Sequence[Library], path: Path) -> Library | None:
         above = Path(self.real(path)).parents
-        return innermost(above, [(Path(self.real(each.folder)), each) for each in self.libraries])
+        return innermost(above, [(Path(self.real(each.folder)), each) for each in known])
 
     @cached_property
     def personal(self) -> Path | None:

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from disttui.runner.errors import DisttuiError
-from disttui.runner.formatting import gibibytes
+from disttui.runner.formatting import gibibytes, ranges
 from disttui.runner.hosts.facts import Gpu, HostFacts, Interpreter, Nic
 from disttui.runner.protocol.leases import who_has
 from disttui.runner.text import clean
@@ -134,8 +134,8 @@ def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
 
 
 def _numbers(group: Iterable[Gpu]) -> str:
-    first, *more = (gpu.index for gpu in group)
-    return f"GPUs {first}-{more[-1]}" if more else f"GPU {first}"
+    indices = [gpu.index for gpu in group]
+    return f"GPU{'s' * (len(indices) > 1)} {ranges(indices)}"
 
 
 def _failed(name: str, error: DisttuiError) -> Iterator[str]:

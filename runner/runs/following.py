@@ -296,7 +296,7 @@ class Following:
     def _over(self) -> bool:
         if self._has_unread():
             return False
-        if len(self._ended) == len(self.state.hosts):
+        if self.run.problem or len(self._ended) == len(self.state.hosts):
             return True
         # Wait for the end of reachable hosts, and a limited time for the others.
         waiting = [host for host in self.state.hosts if host.node not in self._ended]

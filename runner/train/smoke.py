@@ -31,6 +31,8 @@ _WINDOW = 0.25
 """Seconds of one measurement: several periods of a CPU quota."""
 _TURNS = 3
 """How often everything is measured again while a rank seems slow: another process may have disturbed it."""
+_SLOW = 3.0
+"""Seconds of a part of a step that is not run again."""
 _LARGEST = 32 << 20
 """Largest message between two hosts in bytes."""
 
@@ -51,8 +53,8 @@ def measure(options: Options, plan: BatchPlan, place: RankIdentity, device: Any)
     report("reduced", reduce_rate=_reduce_rate(device))
     figures = _Figures(device)
     report("computed", **figures.measured())
-    if options.measure == "job":
-        report("stepped", **_step(options, plan, device))
+    if options.measure == "job" and options.strategy in ("auto", "ddp") and _is_whole(options):
+        report("stepped", **_step(options, plan, device, report))
     leaders = [rank for rank, local in enumerate(from_all(place.local_rank, device)) if local == 0]
     pairs = _tournament(leaders, place.rank, device, lambda other: report("pairing", partner=other))
     report("paired", pairs=pairs)
@@ -63,6 +65,11 @@ def measure(options: Options, plan: BatchPlan, place: RankIdentity, device: Any)
     report("done", **found)
     over.set()
     alive.join()
+
+
+def _is_whole(options: Options) -> bool:
+    """Whether each rank has the whole model."""
+    return all(size in (None, 1) for size in options.sizes._replace(dp_replicate=None))
 
 
 def _stay_seen(writer: MetricsWriter, over: threading.Event) -> None:
@@ -206,8 +213,8 @@ def _wait(device: Any) -> None:
         torch.cuda.synchronize(device)
 
 
-def _step(options: Options, plan: BatchPlan, device: Any) -> Dict[str, Any]:
-    """Seconds for one rank's part of a step without communication, and the bytes of its gradients."""
+def _step(options: Options, plan: BatchPlan, device: Any, report: Callable[..., None]) -> Dict[str, Any]:
+    """Seconds for one rank's part of a step without communication, and the bytes of its gradients; empty: no room."""
     shape = Architecture(options.layers, options.heads, options.width, options.context, options.dropout)
     model, dtype = build(shape, options.seed).to(device), DTYPES[options.precision]
     tokens = torch.randint(256, (plan.batch_size, options.context + 1), device=device)
@@ -218,7 +225,17 @@ def _step(options: Options, plan: BatchPlan, device: Any) -> Dict[str, Any]:
         functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
 
     dist.barrier()
-    seconds = plan.accumulate / _per_second(train, device)
+    report("built")
+    try:
+        begun = time.perf_counter()
+        train()
+        _wait(device)
+        first = time.perf_counter() - begun
+    except torch.cuda.OutOfMemoryError:
+        return {}
+    report("begun")
+    # A slow step is measured by its first run, so that the ranks keep telling where they are.
+    seconds = plan.accumulate * (first if first > _SLOW else 1 / _per_second(train, device))
     size = sum(parameter.numel() for parameter in model.parameters())
     sent = size * (4 if options.compress == "none" else 2) / options.sync_interval
     return {"step_seconds": seconds, "step_bytes": sent}

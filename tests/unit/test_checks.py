@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from disttui.runner.api.checking import check
+from disttui.runner.api.viewer import Viewer
 from disttui.runner.node.probe import network
 from disttui.runner.node.probe.health import inspect, read_health
 from disttui.runner.planning import checks
@@ -111,6 +113,23 @@ def test_a_faulty_gpu_is_named(changes: dict[str, Any], name: str) -> None:
     [check] = checks.of_host("a", facts("cpu_desk"), report(gpus=found), 0)
     assert (check.id, problems) == (name, [])
     assert "GPU 0 (NVIDIA A100-SXM4-80GB)" in check.what
+
+
+def test_a_gpu_that_the_profile_leaves_out_is_not_judged() -> None:
+    found = read_health(_SMI.format(**{**_HEALTHY, "errors": 3}), [])
+    assert not list(checks.of_host("a", facts("cpu_desk"), report(gpus=found), 0, gpus=[1, 2]))
+    assert list(checks.of_host("a", facts("cpu_desk"), report(gpus=found), 0, gpus=[0]))
+
+
+def test_memory_that_the_driver_does_not_tell_is_not_hidden() -> None:
+    text = _SMI.format(**{**_HEALTHY, "used": 30000}).replace("1000 MiB", "N/A")
+    assert not list(checks.of_host("a", facts("cpu_desk"), report(gpus=read_health(text, [])), 0))
+
+
+def test_an_unreachable_host_counts_whatever_is_checked() -> None:
+    with Viewer({}) as viewer:
+        found = check(viewer, ["a.invalid"], only=["network"])
+    assert [one.id for one in found.checks] == ["host.reach"] and not found.passed
 
 
 def test_a_healthy_gpu_and_one_that_is_lost() -> None:

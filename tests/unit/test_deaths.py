@@ -311,6 +311,7 @@ def marked(mark: str) -> str:
         (f"step 1\n{IPYTHON}", ("ValueError", "bad")),
         (f"step 1\n{IPYTHON}" + "step 2\n" * 20, None),
         (f"{BAD}{AFTERWARDS}", ("ValueError", "bad")),
+        (f"{BAD}\rtrain:  40%|████      | 40/100 [00:10<00:15,  4.00it/s]\n", ("ValueError", "bad")),
         (f"{BAD}" + "wandb: Run history:\n" * 30, ("ValueError", "bad")),
         ("".join(f"(Worker pid=9, ip=10.0.0.1) {line}\n" for line in BAD.splitlines()), ("ValueError", "bad")),
         *((marked(mark), ("ValueError", "bad")) for mark in MARKS),

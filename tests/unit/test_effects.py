@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disttui.runner.cli import viewing
+from disttui.runner.cli.app import cli
 from disttui.runner.profile.effects import bounded, difference, effect_lines, secrets
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.trust import doubt
@@ -180,6 +183,13 @@ def asked(home: Path, answer: bytes, words: Sequence[str]) -> str:
     os.close(terminal)
     os.waitpid(pid, 0)
     return shown.decode().replace("\r\n", "\n")
+
+
+def test_a_program_that_reads_json_is_asked_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viewing, "TerminalQuestions", lambda: pytest.fail("it asks"))
+    file = new_file(tmp_path / "p.yaml", "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt}\n")
+    found = CliRunner().invoke(cli, ["exec", str(file), "--json", "--", "true"])
+    assert (found.exit_code, found.exception) == (0, None), found.output
 
 
 @pytest.mark.root

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from disttui.runner.api import executing
 from disttui.runner.api.executing import ExecEnded, ExecPlace, execute, rank_place
+from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.sections import parse_host
@@ -141,6 +143,22 @@ def test_background_process_outlives_its_command() -> None:
     child = int(said.text)  # type: ignore[union-attr]
     assert Path(f"/proc/{child}").exists()
     os.kill(child, signal.SIGKILL)
+
+
+def test_a_command_on_a_slurm_job_is_refused_with_its_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else it would run on the login node, once for each of the job's nodes."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    text = "disttui: 1\nhosts: [login]\njob: {command: [env]}\nnum_processes: 2\nslurm: {nodes: 2}\n"
+    profile = parse(text, "x.yaml")
+    keep(profile, [1], "t-0123456789abcdef", os.environ)
+    found = CliRunner().invoke(cli, ["exec", "t-0123", "--", "env"])
+    assert isinstance(found.exception, InputError) and "srun --jobid JOB --overlap" in found.exception.cure
+
+
+def test_no_host_at_all_is_one_clear_error() -> None:
+    for word in ("", ","):
+        found = CliRunner().invoke(cli, ["exec", word, "--", "env"])
+        assert isinstance(found.exception, InputError) and found.exception.what == "no host was given before --"
 
 
 def test_a_shell_in_a_sandbox_is_refused_with_its_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -189,6 +189,16 @@ def test_gc_shows_before_it_removes(tmp_path: Path) -> None:
     assert done.returncode == 0 and not old.folder.exists() and new.folder.exists()
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_stop_of_a_run_that_ended_with_its_sandbox(tmp_path: Path, ended: bool) -> None:
+    run = kept(tmp_path, "two-0001", sandbox=True)
+    if ended:
+        mirrored(run, 0, {"exit.json": lines({"t": 1.0, "state": "finished", "code": 0})})
+    done = command(tmp_path, "stop", "two-0001")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("has already finished" if ended else "two-0001 is not running: nothing to stop") in done.stdout
+
+
 def test_gc_keeps_checkpoints_that_a_run_may_still_load(tmp_path: Path) -> None:
     old = kept(tmp_path, "two-0001", sandbox=True)
     end = lines({"t": time.time() - 40 * 86400, "state": "finished", "code": 0})

@@ -258,6 +258,13 @@ def test_pull_says_where_it_looked(tmp_path: Path) -> None:
     )
 
 
+def test_pull_fails_where_a_host_cannot_list_its_files(tmp_path: Path) -> None:
+    bad = liar(tmp_path, "n2", 'yield {"error": {"what": "20,001 outputs", "cure": "copy them by hand"}}')
+    run = lied(tmp_path, liar(tmp_path, "n1", 'yield {"ok": {"files": []}}'), bad)
+    with pytest.raises(HostError, match="n2: 20,001 outputs"):
+        pulling.pull(viewer(), run, tmp_path / "to")
+
+
 def test_announcements_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "MOST_FILES", 600)
     store = HostStore(tmp_path / "0")

@@ -75,6 +75,27 @@ def test_rename_and_copy(team: Path) -> None:
     assert code == 2 and "team/base already exists" in said and (team / "gpt.yaml").exists()
 
 
+def test_a_suffix_in_a_new_name_is_left_out(team: Path) -> None:
+    for words in (("save", "team/other"), ("copy", "team/other"), ("rename", "team/other")):
+        assert typed(*words, f"team/nlp/{words[0]}.yaml")[0] == 0
+        assert (team / f"nlp/{words[0]}.yaml").read_text() == BASE
+    assert not [*team.rglob("*.yaml.yaml")]
+
+
+def test_a_name_without_its_library_is_saved_where_it_is(team: Path) -> None:
+    new_file(team.parent / "mine.yaml", BASE.replace("x.py", "y.py"))
+    code, said = typed("save", "mine.yaml", "other", "--replace")
+    assert (code, said) == (0, "team/other: saved\n")
+
+
+def test_a_checkout_is_checked_as_a_library(team: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISTTUI_PROFILES")
+    (team / "nlp").mkdir()
+    (team / "gpt.yaml").rename(team / "nlp/gpt.yaml")
+    monkeypatch.chdir(team)
+    assert typed("validate", "--ci") == (0, "")
+
+
 def test_edit_and_remove_name_the_profile_that_was_meant(team: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDITOR", "touch edited; false")
     for command in ("edit", "remove"):

@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 
+from disttui.runner.api import libraries
 from disttui.runner.api.library_edits import compare, history_of, read_for_edit, restore_profile
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.library import git
 from disttui.runner.library.git import RemoteError, Repository
 from disttui.runner.library.store import save
+from disttui.runner.library.syncing import Synced
+from disttui.runner.profile.library import Library
 from disttui.runner.render.library import synced_lines
 from tests.files import new_file
 from tests.unit.library_kit import PROFILE, User, bare
@@ -145,6 +148,22 @@ def test_offline_nothing_is_lost_and_a_later_sync_catches_up(users: tuple[User, 
     alice.sync()
     bob.sync()
     assert "off.py" in (bob.read("two") or "")
+
+
+def test_a_library_that_is_away_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    away, here = (Library(name, "team", Path(name), url="x") for name in ("away", "here"))
+
+    def synced(library: Library, environ: object) -> Synced:
+        if library is away:
+            raise RemoteError("cannot reach it", place="away")
+        return Synced()
+
+    monkeypatch.setattr(libraries, "libraries", lambda _: [away, here])
+    monkeypatch.setattr(libraries, "sync", synced)
+    found = libraries.sync_libraries({})
+    assert next(found)[0] is here
+    with pytest.raises(RemoteError, match="away: cannot reach it"):
+        next(found)
 
 
 def test_ssh_is_called_alike_for_all(tmp_path: Path) -> None:

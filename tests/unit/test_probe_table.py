@@ -69,6 +69,11 @@ def test_busy_gpus_name_who_uses_them() -> None:
     assert "    GPU 2: 9.0 GiB used, 50 % busy, by a process that is not visible from here" in text
 
 
+def test_a_gpu_that_is_not_there_is_in_no_range() -> None:
+    text = render_probe([("node1", replace(_PLAIN, gpus=(_gpu(0), _gpu(2), _gpu(3), _gpu(4))))])
+    assert "    GPUs 0, 2-4: NVIDIA L4, 24 GiB" in text
+
+
 def test_gpu_memory_that_is_not_reported_is_unknown() -> None:
     gpu = replace(_gpu(0), name="NVIDIA GB10", memory_total=0)
     assert "GPU 0: NVIDIA GB10, memory unknown" in render_probe([("node1", replace(_PLAIN, gpus=(gpu,)))])

@@ -108,8 +108,22 @@ def test_plan_of_a_queued_run_names_its_gpus_and_their_holder(tmp_path: Path, mo
     assert (part.gpus, part.any_of) == ((3,), None)
 
 
+def test_the_built_in_job_with_gloo_gets_no_gpu() -> None:
+    """It computes on the CPU there, whatever the profile lists."""
+    it = planned(facts("a100x8"), hosts=[{"gpus": [0, 1]}], launch={"backend": "gloo"})
+    assert [host.gpus for host in it.recommendation.hosts] == [None]
+    assert it.recommendation.precision == "fp32"
+    script = planned(
+        facts("a100x8"), hosts=[{"gpus": [0, 1]}], launch={"backend": "gloo"}, job={"script": "/x/train.py"}
+    )
+    assert [host.gpus for host in script.recommendation.hosts] == [(0, 1)]
+
+
 def test_a_host_without_a_free_gpu_turns_all_to_the_cpu() -> None:
     it = planned(facts("a100x8"), facts("a100_all_busy"))
+    [found] = [one for one in it.findings if "the run computes on the CPU" in one.what]
+    assert (found.level, found.host) == ("warning", "node2")
+    assert found.what.startswith("0 of 1 GPU is free; 0 is held by bob")
     assert it.recommendation.backend == "gloo"
     assert "node2 has no free GPU" in it.recommendation.reasons["backend"]
     assert [host.gpus for host in it.recommendation.hosts] == [None, None]

@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread, Timer
 from typing import Any
 
 import pytest
 
+from disttui.runner.api.following import attach
 from disttui.runner.api.log_lines import LineFilter, LogLines, _Reading, logs
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.cli.render.live import TextPrinter
@@ -128,6 +130,18 @@ def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, mon
     assert said.count("were removed") == 1 and "Free space" not in said, said
     assert "this viewer cannot continue; the run continues" in said
     assert said.count("disttui attach r-1") == 1 and said.count("disttui stop r-1") == 1
+
+
+def test_attach_to_a_start_that_failed_says_so(tmp_path: Path) -> None:
+    """Its hosts may be the reason, and are not waited for."""
+    run = replace(_run(tmp_path, 2), problem="node2: cannot be reached")
+    run.save()
+    err = io.StringIO()
+    printer = TextPrinter(io.StringIO(), err, ("node1", "node2"), 2, colour=False)
+    with Viewer({}) as viewer, attach(viewer, run) as session:
+        assert _followed(session, printer) == 3
+        printer.end(session.state, session.mirror)
+    assert "could not be started: node2: cannot be reached" in err.getvalue()
 
 
 def test_unreachable_host_is_reported_once_per_reason(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from disttui.runner.cli import mcp
 from disttui.runner.cli.app import cli
 from tests.command import disttui
+from tests.files import new_file
 from tests.light import light_python
 from tests.unit.history_kit import DISTTUI
 from tests.unit.test_json_schemas import held
@@ -217,6 +220,26 @@ def test_requests_are_answered_while_tools_run_or_are_cancelled(bare: Bare) -> N
     with served(bare) as ask:
         refused = ask(b"".join(line(id=number, method="tools/call", params=probe) for number in range(9)))
         assert refused["code"] == -32603
+
+
+def test_a_server_that_is_ended_ends_its_tools(tmp_path: Path) -> None:
+    """By SIGTERM, which is a KeyboardInterrupt."""
+    tool = new_file(tmp_path / "tool.py", "import time\ntime.sleep(600)\n")
+    server = mcp._Server({"x": mcp._Tool("", str(tool))}, [sys.executable])
+    call = {"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": {"name": "x"}}
+    begun = list[subprocess.Popen[bytes]]()
+
+    class Lines:
+        def readline(self, size: int) -> bytes:
+            if not server._calls:
+                return json.dumps(call).encode() + b"\n"
+            begun.extend(server._calls.values())
+            raise KeyboardInterrupt
+
+    lines: Any = Lines()
+    with pytest.raises(KeyboardInterrupt):
+        server.serve(lines)
+    assert begun[0].wait(60) == -signal.SIGTERM
 
 
 _AFTER = "import sys\nprint('loading', flush=True)\n"

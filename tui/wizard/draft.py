@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 from disttui.runner.api.carrying import RunCode
 from disttui.runner.api.library import ReadProfile
 from disttui.runner.api.preparing import Planned, as_run, plan_run
-from disttui.runner.api.probing import Asked
+from disttui.runner.api.probing import Asked, hosts_of
 from disttui.runner.api.rerunning import Again
 from disttui.runner.errors import DisttuiError
 from disttui.runner.hosts.discovery import Discovered
@@ -26,7 +26,7 @@ from disttui.runner.profile.load import parse, with_overrides
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.save import as_data, edit, render
 from disttui.runner.profile.schema import Profile
-from disttui.runner.profile.sections import ACCELERATES, Backend, Host, Launcher, Precision, Strategy, parse_host
+from disttui.runner.profile.sections import ACCELERATES, Backend, Host, Launcher, Precision, Strategy
 
 JOB_KINDS = ("builtin", "script", "module", "command")
 
@@ -91,7 +91,9 @@ class Draft:
     def host(self, name: str) -> Host:
         """The host with a typed name, with its settings if the profile has it. Raises InputError."""
         known = self.hosts.index(name) if name in self.hosts else -1
-        return self.profile.hosts[known] if self.profile and known >= 0 else parse_host(name)
+        if self.profile and known >= 0:
+            return self.profile.hosts[known]
+        return hosts_of([name])[0]
 
     def with_hosts(self, names: Sequence[str], *, sandbox: bool = False) -> Draft:
         """The same job on other hosts; hosts that stay keep their settings."""

@@ -82,7 +82,7 @@ class HostProber:
                 self._post(token, HostCheck(name, "connecting"))
                 link = self._open_link(host)
             self._post(token, HostCheck(name, "probing", link=link))
-            facts = facts_over(link, name, asked)
+            facts = facts_over(link, host, asked)
         except DisttuiError as error:
             self._fail(name, token, link, error)
         else:

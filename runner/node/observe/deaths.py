@@ -43,6 +43,7 @@ _AFTERWARDS = re.compile(
     r"wandb:|\[W(?:\d{4})? [^\]]{1,200}\] |.{1,400}resource_tracker\.py:\d{1,6}: |\s+warnings\.warn\(.?resource_tracker"
     r"|huggingface/tokenizers: The current|To disable this warning, you can either:"
     r"|\t- (?:Avoid using `tokenizers`|Explicitly set the environment variable TOKENIZERS)"
+    r"|[^|]{0,200}\d{1,3}%\|.{0,400}\[\d[\d:]{1,20}<.{1,60}\]$"  # a bar that tqdm draws as Python ends
 )
 # IPython's report: its first line, and a frame.
 _BY_IPYTHON = re.compile(r"([A-Za-z_][\w.]{0,200}) {2,}Traceback \(most recent call last\)$")

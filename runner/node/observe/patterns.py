@@ -250,6 +250,8 @@ _VALIDATION = re.compile(
     re.IGNORECASE,
 )
 # The same as an object's top-level field: {"event": "eval", "metrics": {"loss": 1.5}}, {"eval": {"loss": 1.5}}.
+# As torchvision's tutorials print a phase: val Loss: 0.2012 Acc: 0.9412
+_VALIDATION_LOSS = re.compile(r"\W{0,4}(?:val|valid|validation|eval|test|dev) loss\b[^a-z]{1,40}acc", re.IGNORECASE)
 _VALIDATES = re.compile(
     r"""[^{]{0,200}\{[^{}]{0,400}['"](?:(?:event|phase|split|mode|stage|subset)['"]\s{0,4}:\s{0,4}['"]test|"""
     r"""(?:event|phase|split|mode|stage|subset|type|kind|msg|message)['"]\s{0,4}:\s{0,4}"""
@@ -449,7 +451,7 @@ def _whole_line(line: str) -> Optional[Record]:
         found = {**_validation(found, line), "step": found["validate_step"]}
     elif _VALIDATION.match(line):
         found = _validation(found, line)
-    elif "loss" in found and _VALIDATES.match(line):
+    elif ("loss" in found and _VALIDATES.match(line)) or ("loss" not in found and _VALIDATION_LOSS.match(line)):
         found = as_validated(found)
     return found
 

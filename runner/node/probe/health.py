@@ -211,6 +211,7 @@ def _health_of(index: int, gpu: ElementTree.Element) -> GpuHealth:
     power = gpu.find("gpu_power_readings")
     power = gpu.find("power_readings") if power is None else power
     own = [_number(element) for element in gpu.findall("processes/process_info/used_memory")]
+    used = int((_number(gpu.find("fb_memory_usage/used")) or 0) * (1 << 20))
     return {
         "index": index,
         "name": (gpu.findtext("product_name") or "").strip()[:100],
@@ -223,8 +224,9 @@ def _health_of(index: int, gpu: ElementTree.Element) -> GpuHealth:
         "power_limit": _first(power, "current_power_limit", "power_limit"),
         "power_default": _first(power, "default_power_limit"),
         "mig": (gpu.findtext("mig_mode/current_mig") or "").strip() == "Enabled",
-        "memory_used": int((_number(gpu.find("fb_memory_usage/used")) or 0) * (1 << 20)),
-        "memory_seen": int(sum(one for one in own if one is not None) * (1 << 20)),
+        "memory_used": used,
+        # One whose memory the driver does not tell may hold the rest.
+        "memory_seen": used if None in own else int(sum(one for one in own if one is not None) * (1 << 20)),
     }
 
 
