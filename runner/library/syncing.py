@@ -75,9 +75,8 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
         repository = Repository(library.folder, environ)
         branch = repository.branch()
         if repository.remote() != library.url:
-            folder = clean(str(library.folder))
-            cure = f"Use that address in the config, or delete {folder}, with any edits that were not sent."
-            raise InputError(f"its clone is from {repository.url()}", cure, place=library.name)
+            what = f"its clone, {clean(str(library.folder))}, is from {repository.url()}"
+            raise InputError(what, "Use that address, or delete the clone with what is not sent.", place=library.name)
         by_hand, left = _save_edits(repository, branch)
         done = done._replace(by_hand=tuple(by_hand), left=tuple(left))
     kept: dict[str, str] = {}
