@@ -134,6 +134,7 @@ class HostPart(NamedTuple):
         own += [folder for folder in (self.workdir, self.resume_from) if os.path.isdir(folder)]
         # An image may have no name for the user: torch._dynamo then fails without USER.
         names = [*self._own_variables(attempt), *self.spec["env"], *self.secrets.get("env", {}), EARLY, WATCHED, "USER"]
+        names += ["CUDA_VISIBLE_DEVICES"] if "CUDA_VISIBLE_DEVICES" in os.environ else []  # by Slurm
         return start_words(
             {
                 **container,

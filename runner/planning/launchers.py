@@ -45,7 +45,8 @@ class Place:
     def container(self) -> ContainerSpec | None:
         """The container that this host's launcher runs in, or None."""
         box = self.profile.container
-        return box.spec(bool(self.gpus[self.node_rank])) if box else None
+        # With nccl they may be unknown here: Slurm chooses them, or a file is exported without asking the hosts.
+        return box.spec(self.backend == "nccl" or bool(self.gpus[self.node_rank])) if box else None
 
     @property
     def around(self) -> tuple[str, ...]:
@@ -230,7 +231,7 @@ def _world_info(place: Place) -> str:
         if place.backend == "gloo" and not gpus:
             found[host.name] = [-1] * count
         else:
-            found[host.name] = list(gpus[:count]) if gpus and len(gpus) >= count else list(range(count))
+            found[host.name] = [gpus[rank % len(gpus)] for rank in range(count)] if gpus else list(range(count))
     return base64.urlsafe_b64encode(json.dumps(found, separators=(",", ":")).encode()).decode()
 
 

@@ -77,6 +77,6 @@ def script(batch: Batch, run: str, nodes: int, folder: str) -> str:
     ])  # fmt: skip
 
 
-def submission(script_path: str) -> Sequence[str]:
-    """The command that submits the script. Its options override variables such as SBATCH_REQUEUE."""
-    return ("sbatch", "--parsable", "--no-requeue", "--export=ALL", script_path)
+def submission(script_path: str, batch: Batch) -> Sequence[str]:
+    """The command that submits the script. Its options override the login's variables, such as SBATCH_ACCOUNT."""
+    return ("sbatch", "--parsable", "--no-requeue", "--export=ALL", *batch["options"], script_path)

@@ -67,7 +67,7 @@ def _job(plan: Plan, batch: Batch) -> Iterator[str]:
     yield f"a Slurm job, submitted on {plan.profile.login}: {size}"
     for name in _SHOWN_REASONS:
         yield f"  {name:<15} {clean(host.reasons[name])}"
-    yield from ("", f"{shlex.join(submission('job.sbatch'))}, with RUN for the run's id:", "")
+    yield from ("", f"{shlex.join(submission('job.sbatch', batch))}, with RUN for the run's id:", "")
     yield batch_script(plan, batch)
 
 

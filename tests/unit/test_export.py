@@ -96,6 +96,28 @@ def test_accelerate_export_has_a_file_per_rank_and_round_trips() -> None:
     assert parse(again[0], "a").launch == parse(first, "a").launch
 
 
+def test_deepspeed_of_many_machines_is_not_left_to_pdsh() -> None:
+    """Accelerate's default would start it with a hostfile that is not there."""
+    profile = two(MODE='ACCELERATE_USE_DEEPSPEED: "true", MODE')
+    assert "deepspeed_multinode_launcher: standard" in export_profile(profile, "accelerate").files["accelerate-0.yaml"]
+
+
+@pytest.mark.parametrize("gpus", ["", "gpus: [2, 3], "])
+def test_an_exported_container_has_its_gpus(gpus: str) -> None:
+    box = "container: {runtime: docker, image: torch}\nlaunch"
+    changes = {"launch": box, "host: box1": f"{gpus}host: box1", "num_processes: 4": "num_processes: 2"}
+    text = export_profile(two(**changes), "script").files["run-0.sh"]
+    assert "--gpus=all" in text
+    assert ("--env=CUDA_VISIBLE_DEVICES" in text) == bool(gpus)
+    with pytest.raises(InputError, match="its configuration inside the container"):
+        export_profile(two(**changes), "accelerate")
+
+
+def test_a_job_script_asks_for_a_cpu_per_rank() -> None:
+    text = export_profile(two(), "sbatch").files["job.sbatch"]
+    assert "#SBATCH --cpus-per-task=4\n" in text and "srun --cpus-per-task=4 " in text
+
+
 def test_accelerate_export_keeps_m_of_the_script() -> None:
     profile = two(**{'args: [--lr, "3e-4", "it\'s $HOME"]': "args: [-m, gpt2, --no-python]"})
     text = export_profile(profile, "accelerate").files["launch-0.sh"]

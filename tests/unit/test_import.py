@@ -224,7 +224,8 @@ def test_node_range_takes_as_many_nodes_as_hosts_given(hosts: int, taken_over: i
 )  # fmt: skip
 def test_keys_of_accelerates_first_releases_are_translated(more: str, env: dict[str, str], note: str) -> None:
     profile, said = taken(f"distributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 2\n{more}")
-    assert profile.job.env == env and note in said
+    given = {name: value for name, value in profile.job.env.items() if name in env or not name.startswith("FSDP_")}
+    assert given == env and note in said
 
 
 def test_a_hostfile_gives_each_host_its_processes() -> None:
@@ -376,6 +377,22 @@ def test_a_token_in_a_job_script_is_not_copied() -> None:
     assert token not in said and "2: HF_TOKEN: ambiguous: looks like a secret, not copied" in said
     _, said = taken(f"#SBATCH --nodes=1\nsrun torchrun train.py --token {token}\n", hosts=("n1",))
     assert "job.args.1: ambiguous: looks like a Hugging Face token: remove it" in said and token not in said
+
+
+def test_fsdp_has_the_defaults_of_accelerate_launch() -> None:
+    """Accelerate itself has others."""
+    lines = "#SBATCH --nodes=1\naccelerate launch --num_processes 2 --use_fsdp --fsdp_use_orig_params false a.py\n"
+    profile, _ = taken(lines, hosts=("n1",))
+    assert profile.job.env["FSDP_USE_ORIG_PARAMS"] == "false" and profile.job.env["FSDP_SYNC_MODULE_STATES"] == "true"
+    assert profile.job.env["FSDP_MIN_NUM_PARAMS"] == "100000000"
+    bare, _ = taken("#SBATCH --nodes=1\nexport ACCELERATE_USE_FSDP=true\nsrun python a.py\n", hosts=("n1",))
+    assert bare.job.env == {"ACCELERATE_USE_FSDP": "true"}
+
+
+def test_variables_that_disttui_sets_are_not_asked_for() -> None:
+    line = "srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID python -u train.py'\n"
+    _, said = taken(f"#SBATCH --nodes=1 --ntasks-per-node=2\n{line}", hosts=("n1",))
+    assert "--set var." not in said and "RANK: dropped: disttui sets it" in said
 
 
 def test_a_name_that_no_variable_has_is_dropped() -> None:

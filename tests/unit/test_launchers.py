@@ -66,6 +66,12 @@ def test_deepspeed_starts_on_each_host_with_the_whole_world() -> None:
     gpus = planned(facts("a100x8"), facts("a100x6_busy"), num_processes=2, launch={"launcher": "deepspeed"})
     (world,) = (one.partition("=")[2] for one in gpus.plan.hosts[0].command if one.startswith("--world_info="))
     assert json.loads(base64.urlsafe_b64decode(world)) == {"node1": [0, 1], "node2": [0, 1]}
+    listed = planned(
+        facts("a100x8"), hosts=[{"gpus": [6, 7]}], num_processes=4, job={"script": "train.py"},
+        launch={"launcher": "deepspeed", "backend": "gloo"},
+    )  # fmt: skip
+    (world,) = (one.partition("=")[2] for one in listed.plan.hosts[0].command if one.startswith("--world_info="))
+    assert json.loads(base64.urlsafe_b64decode(world)) == {"node1": [6, 7, 6, 7]}, "none that others use"
 
 
 @pytest.mark.parametrize(("launcher", "node"), [("mpirun", 0), ("mpirun-per-host", 1)])

@@ -195,6 +195,14 @@ def test_hosts_with_one_home_take_turns(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_start_that_gives_up_leaves_the_other_hosts_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "select", lambda *_: ([0], [], []))
+    (tmp_path / "x.claim").symlink_to("box9/boot")
+    with pytest.raises(EndedError), alone(str(tmp_path), "x", f"{A}-1", 0, lambda _: None):
+        pytest.fail("it has it")
+    assert (tmp_path / "x.claim").is_symlink()
+
+
 @pytest.mark.parametrize("who", ["box9/boot", "{own}"])
 def test_a_dead_hosts_claim_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     monkeypatch.setattr(steps, "_DEAD", -1.0)

@@ -22,7 +22,7 @@ from disttui.runner.node.serve import slurm as serve_slurm
 from disttui.runner.node.supervise import slurm
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.problems import ProfileErrors
-from disttui.runner.protocol.slurm import Batch, script
+from disttui.runner.protocol.slurm import Batch, script, submission
 from disttui.runner.render.waiting import queue_words
 from disttui.runner.runs.registry import KnownRun, find_run, make_folder
 from tests.files import new_file
@@ -309,6 +309,12 @@ def test_errors_in_slurm_settings_name_their_place(text: str, message: str) -> N
 def test_two_hosts_are_no_login_node() -> None:
     with pytest.raises(ProfileErrors, match="p:2:16: a Slurm job has one login node"):
         parse(_HEAD.replace("[login]", "[login, b]") + "slurm: {nodes: 2}\n", "p")
+
+
+def test_variables_of_the_login_do_not_override_the_profile() -> None:
+    """Sbatch prefers them to what a script says, but not to its options."""
+    batch: Batch = {"options": ["--account=ours"], "cpus": 8, "python": "python3"}
+    assert submission("job.sbatch", batch)[-2:] == ("--account=ours", "job.sbatch")
 
 
 def test_job_script_follows_the_profile_and_forbids_requeue() -> None:

@@ -213,7 +213,7 @@ def _hand_in(request: requests.SubmitRequest, folders: Sequence[str], node_zip: 
     path = os.path.join(first, _SCRIPT)
     text = script(request["batch"], spec["run"], len(folders), os.path.dirname(first))
     parcel.place(path, text.encode())
-    said = slurm.run(*submission(path)).split()
+    said = slurm.run(*submission(path, request["batch"])).split()
     # Text of the site may come before it.
     job = said[-1].partition(";")[0] if said else ""
     if not _JOB.fullmatch(job):

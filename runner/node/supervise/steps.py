@@ -136,9 +136,7 @@ def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], Non
             raise EndedError
         lock = locks.take(name, folder)
     holder = os.path.join(folder, f"{name}.{procs.boot_id()[:8]}.holder")
-    claim = os.path.join(folder, f"{name}.claim")
     try:
-        _claim(claim, tell)
         if before := last_text(holder, 200):
 
             def left(found: dict[int, procs.Proc]) -> set[int]:
@@ -147,24 +145,32 @@ def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], Non
             stop.sweep(lambda: left({pid: one for pid, one in procs.table().items() if not one.dead}), left)
         with open(regular(holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(_tag(run, node).encode())
-        with touched(claim):
+        with _claimed(os.path.join(folder, f"{name}.claim"), tell):
             yield
         _forget(holder)
     except (Problem, EndedError):  # everything has been ended
         _forget(holder)
         raise
     finally:
-        _forget(claim)
         lock.close()
 
 
-def _claim(path: str, tell: Callable[[str], None]) -> None:
-    """Wait until no other host with this disk does the same: hosts do not see each other's locks on a file server.
-
-    Raises:
-        EndedError: Standard input ended while another host did it.
-    """
+@contextlib.contextmanager
+def _claimed(path: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """Let no other host with this disk do the same: hosts do not see each other's locks on a file server."""
     own = f"{os.uname().nodename}/{procs.boot_id()}"
+    _claim(path, own, tell)
+    try:
+        with touched(path):
+            yield
+    finally:
+        with contextlib.suppress(OSError):
+            if os.readlink(path) == own:
+                os.unlink(path)
+
+
+def _claim(path: str, own: str, tell: Callable[[str], None]) -> None:
+    """Raises EndedError if standard input ends while another host has the claim."""
     seen, since = ("", 0), time.monotonic()
     while True:
         with contextlib.suppress(FileNotFoundError):

@@ -64,6 +64,11 @@ class Unread(NamedTuple):
     """What to write instead."""
 
 
+def is_set_by_disttui(name: str) -> bool:
+    """Whether a variable of the job is dropped."""
+    return name in (*OWN_VARIABLES, "CUDA_VISIBLE_DEVICES") or name.startswith("TORCHELASTIC_")
+
+
 @dataclass
 class Translation:
     """A profile that is being built from the file `source`."""
@@ -131,7 +136,7 @@ class Translation:
             self.ambiguous(line, name, what)
             if re.fullmatch(r"[\w-]+(?:,[\w-]+)*", value):
                 self.visible = value.count(",") + 1
-        elif name in OWN_VARIABLES or name.startswith("TORCHELASTIC_"):
+        elif is_set_by_disttui(name):
             self.dropped(line, name, "disttui sets it")
         elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             self.dropped(line, shown(name), "not a valid variable name")
@@ -155,6 +160,13 @@ class Translation:
         self.problems.append(ProfileProblem(line, column, what, expected, self.source))
 
 
+_FSDP_DEFAULTS = {
+    "FSDP_USE_ORIG_PARAMS": "true", "FSDP_SYNC_MODULE_STATES": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
+    "FSDP_MIN_NUM_PARAMS": "100000000",
+}  # fmt: skip
+"""What `accelerate launch` sets where nothing is said; Accelerate itself has other defaults."""
+
+
 def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Imported:
     """Make the profile from a draft.
 
@@ -170,6 +182,8 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
         raise ProfileErrors(draft.problems)
     machines, missing = _machines(draft, hosts)
     _settle_job(draft, script)
+    if draft.env.get("ACCELERATE_USE_FSDP") == "true" and (draft.launch.get("launcher") or not draft.job_script):
+        draft.env = {**_FSDP_DEFAULTS, **draft.env}
     data = _data(draft, machines)
     if any(isinstance(value, list | dict) and len(value) > MAX_NODES for value in (draft.env, *draft.job.values())):
         raise InputError(f"cannot be converted: more than {MAX_NODES:,} values", place=draft.source)

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from disttui.runner.hosts.discovery import flaw_of
 from disttui.runner.planning.interop import from_accelerate, front_ends
-from disttui.runner.planning.interop.draft import Machine, Translation, Unread, shown
+from disttui.runner.planning.interop.draft import Machine, Translation, Unread, is_set_by_disttui, shown
 from disttui.runner.planning.interop.shell import (
     COUNTS_GPUS,
     Piece,
@@ -1615,7 +1615,8 @@ class _Body:
             draft.ambiguous(line, '"$@"', "arguments of sbatch are unknown: add yours to job.args")
         given = [value for name, value in job.options.items() if self._becomes_variable(job.launcher, name)]
         named = only_unknown(job.value) != "@"
-        kept = (job.value if named else "", *args, *job.assigned.values(), *map(values.settled, given))
+        assigned = [value for name, value in job.assigned.items() if not is_set_by_disttui(name)]
+        kept = (job.value if named else "", *args, *assigned, *map(values.settled, given))
         self._name_unknown(line, [name for word in kept for name in unknown_names(word)], args)
         made = replace(
             job,

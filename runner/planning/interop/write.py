@@ -129,9 +129,12 @@ def _sbatch(plan: Plan) -> Exported:
     if slurm is not None:
         tasks = f"--cpus-per-task={slurm.cpus_per_node or processes} "
         directives += [tasks.strip(), *slurm.sbatch()]
-    elif plan.backend == "nccl" or first.gpus:
+    else:
+        tasks = f"--cpus-per-task={processes * int(first.env.get('OMP_NUM_THREADS', '1'))} "
+        directives.append(tasks.strip())
+    if slurm is None and (plan.backend == "nccl" or first.gpus):
         directives.append(f"--gpus-per-node={processes}")
-    elif plan.backend == "auto":
+    elif slurm is None and plan.backend == "auto":
         note += "; launch.backend is auto, so no GPUs are requested: set backend: nccl for them"
     options = ["--nnodes", str(len(plan.hosts)), "--nproc-per-node", str(processes), "--rdzv-backend", "static"]
     options += ["--max-restarts", "0"]
@@ -160,6 +163,9 @@ def _sbatch(plan: Plan) -> Exported:
 def _accelerate(plan: Plan) -> Exported:
     """Write a configuration and a script with the `accelerate launch` that uses it for each machine rank."""
     _equal(plan, "Accelerate needs equally many processes on each machine")
+    if plan.profile.container and plan.profile.container.runtime != "apptainer":  # which sees the home folder
+        what = "accelerate launch would look for its configuration inside the container, where it is not"
+        raise InputError(what, "Export --to script, or remove `container`.")
     files: dict[str, str] = {}
     for host in plan.hosts:
         settings, env = _settings(plan, host)
@@ -213,6 +219,8 @@ def _settings(plan: Plan, host: HostPlan) -> tuple[dict[str, object], dict[str, 
     for section, keys in variables.SECTIONS.items():
         found = {key: _typed(env.pop(name)) for key, name in keys.items() if name in env and not references(env[name])}
         env.pop(variables.SWITCHES.get(section, ""), None)
+        if kind == "DEEPSPEED" and section == "deepspeed_config" and len(plan.hosts) > 1:
+            found["deepspeed_multinode_launcher"] = "standard"  # else pdsh
         if found:
             settings[section] = found
     return settings, env
@@ -364,6 +372,7 @@ def _host(profile: Profile, rank: int, target: JobTarget, master: str) -> HostPl
     )
     variables = LAUNCHERS[profile.launch.launcher].variables(place)
     added = {**_devices(profile, host), **{name: one.value for name, one in variables.items()}}
+    place = replace(place, exported=tuple(dict.fromkeys((*added, *profile.host_env(rank)))))
     return host_plan(place, added, workdir=profile.workdir(rank), gpus=host.gpus, interface=host.interface, reasons={})
 
 
