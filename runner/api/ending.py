@@ -153,7 +153,7 @@ def forget(viewer: Viewer, run: KnownRun) -> None:
         DisttuiError: A host cannot be reached: nothing has been removed.
     """
     if later := _needed(viewer).get(run.run):
-        cure = f"Try again once that run has ended, or stop it: disttui stop {later}"
+        cure = f"disttui ps finds out whether that run has ended; else stop it: disttui stop {later}"
         raise InputError(f"{later} continues from the checkpoints of {short(run.run)}", cure)
     if not run.gone:
         with viewer.reach(run) as reached:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import queue
 import secrets
 import shlex
@@ -172,7 +171,7 @@ def _run(
         connection = viewer.connector(place.ssh_config).connect(place.host.endpoint)
         try:
             stream = connection.run(_RUN.format(token=token))
-            stream.write(os.fsencode(f"{_script(place, line)}\n"))
+            stream.write(f"{_script(place, line)}\n".encode("utf-8", "surrogateescape"))
             while not over.is_set():
                 try:
                     data = stream.read(65536, _SILENCE)

@@ -244,8 +244,10 @@ class _MayRunError(LinkLostError):
 def _given_up(error: DisttuiError, known: KnownRun, *, leader_ended: bool) -> DisttuiError:
     if leader_ended:
         return error
-    cure = f"Its host may have started it. Once it is back: disttui ps, disttui stop {short(known.run)}"
-    return _MayRunError(error.host or known.hosts[0].name, error.reason, cure)
+    cure = f"{known.hosts[0].name} may have started the run. Later: disttui ps, disttui stop {short(known.run)}"
+    found = _MayRunError(error.host, error.what, f"{error.cure} {cure}".strip(), cause=error.cause)
+    found.parts = error.parts
+    return found
 
 
 class Launched(NamedTuple):

@@ -906,7 +906,7 @@ _CUDA_FIELDS = {
     "allocated": re.compile(rf"(?:memory {_SIZE} is allocated by PyTorch|{_SIZE} already allocated)"),
     "unused": re.compile(rf"and {_SIZE} is reserved by PyTorch but unallocated"),
 }
-_CUDA_PROCESS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
+_CUDA_PROCESS = re.compile(rf"Process (\d+) has {_SIZE} memory in use")
 _ALLOCATOR = re.compile(r"DefaultCPUAllocator: (?:can't|not enough) .{0,300}?allocate (\d{1,20}) bytes", re.DOTALL)
 _NO_MEMORY = re.compile(r"\[Errno 12\]|std::bad_alloc|fork: Cannot allocate memory")
 _NUMPY = re.compile(rf"Unable to allocate {_SIZE} for an array")
@@ -998,7 +998,8 @@ def _gpu_memory(text: str) -> Hint:
 
 def _held_by_others(text: str, allocated: float, total: float) -> float:
     """Bytes of a GPU that other processes hold, by torch's message (CUDACachingAllocator.cpp)."""
-    sizes = sorted(float(number) * _UNITS[unit] for number, unit in _CUDA_PROCESS.findall(text))
+    # The traceback repeats the message.
+    sizes = sorted({pid: float(size) * _UNITS[unit] for pid, size, unit in _CUDA_PROCESS.findall(text)}.values())
     known = [size for size in sizes if size <= total]  # the driver of WSL gives 2^64 - 1
     if "this process has" not in text:  # in a container, the driver numbers the rank's own process differently
         own = next((size for size in known if size >= allocated), None)

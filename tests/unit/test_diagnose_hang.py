@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from disttui.runner.diagnose import hang
 from disttui.runner.diagnose.doubts import spread_sentence, straggler_sentence
 from disttui.runner.diagnose.frames import Frame, frames, own
 from disttui.runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standings
+from disttui.runner.node.rank import stack_server
 from disttui.runner.protocol.events import Straggler
 from disttui.runner.protocol.files import RankStacks
 from disttui.runner.runs.state import RunState, begin
@@ -260,6 +263,15 @@ def test_subgroups_with_one_number_are_not_mixed() -> None:
         "rank 1 has not entered it: it has been in save (job.py:4) for 50 s",
         "ranks 2, 3 are in step (job.py:9) for 50 s",
     ]
+
+
+def test_the_recorder_keeps_the_newest_call_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names a group that was not used lately."""
+    calls = [{"pg_id": 1, "number": 0}, *({"pg_id": 2, "number": number} for number in range(40))]
+    bindings = types.SimpleNamespace(_dump_fr_trace_json=lambda: json.dumps({"entries": calls}))
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", bindings)
+    entries = stack_server._recorder()["gloo"]["entries"]
+    assert [one["number"] for one in entries] == [0, 7, *range(8, 40)]  # type: ignore[typeddict-item]
 
 
 def test_different_collectives_are_named() -> None:

@@ -659,7 +659,9 @@ _FULL = (
     ],
 )  # fmt: skip
 def test_only_memory_of_others_is_called_another_programs(processes: str, others: str) -> None:
-    text = hinted(failed({1: {"type": "torch.OutOfMemoryError", "message": _FULL.format(processes)}}))[1]
+    message = _FULL.format(processes)
+    trace = f'Traceback (most recent call last):\n  File "a.py", line 3, in f\ntorch.OutOfMemoryError: {message}\n'
+    text = hinted(failed({1: {"type": "torch.OutOfMemoryError", "message": message, "traceback": trace}}))[1]
     assert (re.findall(r"Other programs hold ([\d.]+ GiB)", text) or [""]) == [others]
 
 

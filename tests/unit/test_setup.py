@@ -195,6 +195,21 @@ def test_hosts_with_one_home_take_turns(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_setup_that_fails_halfway_may_have_installed(host: Host) -> None:
+    """What another version has installed since is not what the first one needs."""
+    first, second = ["echo install a >> ../../../log"], ["echo install b >> ../../../log; exit 3"]
+    assert host.run(f"{A}-1", first) == {"ran": True}
+    with pytest.raises(HostError, match="exit code 3"):
+        host.run(f"{A}-2", second)
+    assert host.run(f"{A}-3", first) == {"ran": True}
+    assert (host.home / "log").read_text().split() == ["install", "a", "install", "b", "install", "a"]
+
+
+@pytest.mark.parametrize(("line", "kept"), [("set -e; touch made", True), ("pip install -e . ; touch made", False)])
+def test_only_an_editable_installation_is_not_kept(line: str, kept: bool) -> None:
+    assert bool(setup._EDITABLE.search(line)) is not kept
+
+
 def test_a_start_that_gives_up_leaves_the_other_hosts_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "select", lambda *_: ([0], [], []))
     (tmp_path / "x.claim").symlink_to("box9/boot")

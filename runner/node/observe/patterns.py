@@ -606,7 +606,8 @@ def _is_source(line: str, match: "re.Match[str]", *, first: bool) -> bool:
 def as_validated(found: Record) -> Record:
     """The record with the names of a validation: its loss and accuracy are not those of training."""
     names = {"loss": "val_loss", "accuracy": "val_accuracy"}
-    return {names.get(name, name): value for name, value in found.items()}
+    renamed = {names[name]: value for name, value in found.items() if name in names}
+    return {**renamed, **{name: value for name, value in found.items() if name not in names}}
 
 
 def _validation(found: Record, line: str) -> Record:

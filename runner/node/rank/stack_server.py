@@ -161,6 +161,9 @@ def _recorder() -> Dict[str, FlightRecorder]:
             continue
         trace = json.loads(dump())
         if trace.get("entries") or trace.get("pg_status"):
-            entries = trace.get("entries", [])[-32:]
+            every = trace.get("entries", [])
+            # The newest of each process group names it, also where only others were used lately.
+            newest = {one.get("pg_id"): one for one in every[:-32]}
+            entries = [*list(newest.values())[-32:], *every[-32:]]
             found[backend] = {"pg_status": trace.get("pg_status", {}), "entries": entries}
     return found

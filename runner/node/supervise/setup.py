@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LOG = "setup.log"
 _INSTALLS = re.compile(r"\b(?:install|develop|sync)\b")
 """Commands that may write into the interpreter's own folder, such as `pip install .`"""
-_EDITABLE = re.compile(r"(?:^|\s)(?:-e|--editable|develop)\b")
+_EDITABLE = re.compile(r"\binstall\b[^;&|\n]*\s(?:-e|--editable)\b|\bsetup\.py\s+develop\b")
 _MOST, _LARGEST, _OLD = 32, LIMIT, 30 * 86400.0
 """Limits for stored results: their number, their bytes, and the seconds after their last use."""
 
@@ -65,7 +65,7 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
     workdir = os.path.abspath(os.path.expanduser(spec["workdir"] or "~"))
     python = [spec["python"], spec["activate"]]
     step = [commands, spec.get("tree") or workdir, *python, request["variables"], request["secrets"]]
-    disk = _disk_of(spec["python"])
+    disk = _disk_of(spec["python"]) if any(map(_INSTALLS.search, commands)) else ""
     name, last = _name([*step, disk]), os.path.join(kept, f"last-{_name([*python, disk])}")
     result = _Result(os.path.join(kept, f"{name}.tar"), last, name, commands, f"{workdir}.setup")
     if result.restore(workdir):
@@ -78,7 +78,7 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
     try:
         with touched(os.path.join(folder, "supervisor.json")), alone(kept, _name(step), run, node, tell):
             if not result.is_in_place() and not result.restore(workdir):
-                before = _files(workdir) if spec.get("tree") else None
+                before = result.begin(workdir if spec.get("tree") else None)
                 for command in commands:
                     _run(steps, command, spec)
                 steps.close()
@@ -117,6 +117,13 @@ class _Result(NamedTuple):
         """Whether another host with the same disk has run the commands in this copy of the code."""
         return os.path.isdir(os.path.join(self.beside, self.name))
 
+    def begin(self, workdir: str | None) -> _Seen | None:
+        """Note that the commands may change what is installed, however far they come; returns the files of the copy."""
+        if self._installs:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.last)
+        return None if workdir is None else _files(workdir)
+
     def restore(self, workdir: str) -> bool:
         """Write it to a run's copy; False if the commands have to run."""
         # What another version has installed since is not in the copy.
@@ -128,7 +135,8 @@ class _Result(NamedTuple):
         if self._installs:
             with open(regular(self.last, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="ascii") as out:
                 out.write(self.name)
-        if not any(map(_EDITABLE.search, self.commands)):  # it leads every run to the copy of this one
+        # An editable installation leads every run to the copy of this one. Another host's changes to it are not ours.
+        if not any(map(_EDITABLE.search, self.commands)) and not os.path.isdir(self.beside):
             _keep(self.path, workdir, before)
         if before is not None:
             os.makedirs(os.path.join(self.beside, self.name), 0o700, exist_ok=True)
@@ -150,7 +158,7 @@ def _run(steps: Steps, command: str, spec: Spec) -> None:
 
 def _disk_of(python: str) -> str:
     """The host on which an interpreter is installed; empty if hosts share it."""
-    path = os.path.realpath(shutil.which(os.path.expanduser(python)) or python)
+    path = shutil.which(os.path.expanduser(python)) or python
     return "" if locks.is_remote(os.path.dirname(path)) else os.uname().nodename
 
 
