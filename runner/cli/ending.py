@@ -140,7 +140,7 @@ def gc(older: str | None, over: str | None, yes: bool) -> None:
     age = duration("--older", older) if older is not None else None
     size = parse_size(over) if over is not None else None
     code = 0
-    with viewing() as viewer:
+    with viewing(without_config=True) as viewer:
         chosen, problems = disttui.old_runs(viewer, older=age, over=size)
         warn(problems)
         sweeps = old_sweeps(viewer, age, chosen) if age is not None else ()
@@ -223,7 +223,8 @@ def render_orphans(
         return f"no processes of {clean(run) if run else 'ended runs'} left on {hosts}{silent}"
     alive = [(host, one) for host, ones in found.items() for one in ones if not one["ended"]]
     many = "at least " if any(len(ones) >= MOST_ORPHANS for ones in found.values()) else ""
-    last = f"{many}{len(rows)} left behind. End them: disttui runs orphans --end {' '.join(map(clean, found))}"
+    only = f" --run {short(run)}" if run else ""
+    last = f"{many}{len(rows)} left behind. End them: disttui runs orphans --end{only} {' '.join(map(clean, found))}"
     if end:
         names = ", ".join(f"{clean(host)}: pid {one['pid']}" for host, one in alive)
         last = (

@@ -208,7 +208,7 @@ def edit(profile: str) -> None:
     try:
         command = editor_command(os.environ, draft)
         if needs_terminal(command) and not sys.stdin.isatty():
-            cure = "Set EDITOR to one that needs none, or use disttui library save FILE."
+            cure = f"Set EDITOR to one that needs none, or: disttui library save FILE {profile} --replace"
             raise InputError(f"editor {command[0]} needs a terminal", cure)
     except InputError:
         draft.unlink()

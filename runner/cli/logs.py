@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -118,15 +119,18 @@ def logs(
     from disttui.runner.cli.signals import Signals
     from disttui.runner.runs.registry import is_known
 
-    on_host = None
+    on_host = where["host"]
     if is_known(where["run"], os.environ):
-        on_host, where["host"] = where["host"], None
+        where |= {"host": None, "hosts_from": None, "run_dir": None, "trust_hosts": False}
     wanted = disttui.LineFilter(
         rank, on_host, parse_since(since) if since else None, parse_grep(grep) if grep else None,
         tail, times=timestamps or wants_json(),
     )  # fmt: skip
     signals = Signals(only_leave=True)
     with finding(**where) as (known, viewer):
+        if where["host"]:  # it may have another name in the run
+            names = [one.name for one in known.hosts if on_host in (one.name, one.host)]
+            wanted = replace(wanted, host=names[0] if names else None)
         printer: JsonLogPrinter | LogPrinter
         if wants_json():
             printer = JsonLogPrinter(sys.stdout)

@@ -89,7 +89,7 @@ def replay(run: str) -> None:
             run = disttui.find_run(viewer, run).run
     if run != "example" and not is_mirror(Path(run)):
         folder_of(run, os.environ)
-    instead = "" if run == "example" else f"Without one: disttui runs show {run}"
+    instead = "" if run == "example" or is_mirror(Path(run)) else f"Without one: disttui runs show {run}"
     open_app(instead, ("replay", (run, run == "example")))
 
 
@@ -105,7 +105,7 @@ def diff(one: str, other: str, local: bool) -> None:
     """
     from disttui.runner.cli.render.run_story import comparison_json, render_comparison
 
-    with viewing() as viewer:
+    with viewing(without_config=True) as viewer:
         found = disttui.compare(viewer, disttui.find_run(viewer, one), disttui.find_run(viewer, other), local=local)
     emit(comparison_json(found), "\n".join(render_comparison(found)))
 

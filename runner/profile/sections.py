@@ -247,8 +247,8 @@ class Launch(Model):
     """Time for a lost host to return, if restarts remain."""
     restarts: Annotated[int, whole(0, 1000)] = 0
     """Further attempts after a failure. None follows an attempt that failed within a minute without a metric, a process
-    group or some seconds of growing log, unless a host was lost; nor two with the same error at the same logged step,
-    if the second wrote no file to the job's or checkpoint folder."""
+    group or some seconds of growing log, unless a host was lost, which needs rejoin_timeout; nor two with the same
+    error at the same logged step, if the second wrote no file to the job's or checkpoint folder."""
     resume_args: tuple[f.Word, ...] = ()
     """Added to the job's arguments from the second attempt on, such as [--init_from=resume]; with `rerun --resume` from
     the first."""
@@ -415,7 +415,8 @@ class WatchNonFinite(Model):
 
     do: Annotated[Action, f.one_of(*get_args(Action))] = "notify"
     """notify, stacks (store every rank's stack), snapshot (SIGUSR1 to ranks that handle it; the built-in job writes a
-    checkpoint), stop, restart, rollback (restart from a checkpoint before the trouble)."""
+    checkpoint), stop, restart, rollback (restart from a checkpoint before the trouble); the last two need
+    launch.restarts."""
 
 
 class WatchEvent(Model):

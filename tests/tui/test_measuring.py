@@ -37,6 +37,17 @@ async def test_m_measures_the_plan_and_shows_who_is_slow(tmp_path: Path, monkeyp
     assert [host.name for host in profiles[0].hosts] == ["desk"]
 
 
+async def test_read_only_it_measures_nothing(tmp_path: Path) -> None:
+    """A measurement is a run."""
+    async with walked(tmp_path, {"desk": facts("cpu_desk")}, 5, (120, 40)) as (pilot, _):
+        app: Any = pilot.app
+        await until(pilot, lambda: "enter starts" in screen_text(app))
+        app.read_only = True
+        await pilot.press("m")
+        await pilot.pause()
+        assert not app.screen.is_modal
+
+
 async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = threading.Event()
 

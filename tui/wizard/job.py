@@ -39,7 +39,7 @@ _FIELDS: Mapping[str, tuple[str, str, str]] = {
     "env": ("environment", "e.g. NCCL_DEBUG=WARN", "NAME=value …; ${env:NAME}: from your shell, not stored."),
     "python": ("Python", "when empty: auto", "The interpreter on the hosts; auto: the first with torch."),
     "activate": ("activate", "e.g. conda activate torch", "A shell line to run first on every host."),
-    "restarts": ("restarts", "when empty: 0", "Attempts after a failure, each from the last checkpoint."),
+    "restarts": ("restarts", "when empty: 0", "Attempts after a failure; built-in: each from the last checkpoint."),
 }  # fmt: skip
 _CYCLES: Mapping[str, tuple[str, Sequence[str], str]] = {
     "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT trained on Python's source code."),

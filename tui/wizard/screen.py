@@ -72,7 +72,7 @@ class WizardScreen(HostsScreen):
         bind("wizard.when_free", "w", "when_free", "when free",
              "queue it until leased GPUs are free; again: undo", group=CHANGE),
         bind("wizard.measure", "m", "measure", "measure",
-             "measure ranks and network instead of starting", group=VIEW, show=False),
+             "measure ranks and network instead of starting", group=CHANGE, show=False),
         bind("wizard.again", "r", "ask_again", "check again", "probe the hosts again", group=VIEW),
         bind("wizard.save", "s,ctrl+s", "save", "save", "save the profile", group=CHANGE),
         bind("wizard.checks", "enter", "checks", "checks", "show only the checks", group=VIEW),
