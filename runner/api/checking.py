@@ -98,16 +98,12 @@ def check(
     found: list[Check] = []
 
     def conclude(one: Check) -> None:
-        if one.id in _NEEDED_FOR_ALL or checks.selected(one.id, only, skip):
+        if checks.selected(one.id, only, skip):
             found.append(one)
             tell(one)
 
     measured = measure(viewer, asked if isinstance(asked, Profile) else of_hosts(asked), conclude, parameters)
     return replace(report, checks=(*report.checks, *found), figures=measured.figures, advice=measured.advice)
-
-
-_NEEDED_FOR_ALL = ("host.reach", "train.start", "train.silent")
-"""Conclusions without which others cannot be drawn: they count whichever are selected."""
 
 
 def _free(
@@ -121,7 +117,7 @@ def _free(
 
     def conclude(new: Iterable[Check]) -> None:
         for one in new:
-            if one.id in _NEEDED_FOR_ALL or checks.selected(one.id, only, skip):
+            if checks.selected(one.id, only, skip):
                 found.append(one)
                 tell(one)
 

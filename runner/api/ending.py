@@ -152,7 +152,7 @@ def forget(viewer: Viewer, run: KnownRun) -> None:
         InputError: The run lives, or another continues from its checkpoints.
         DisttuiError: A host cannot be reached: nothing has been removed.
     """
-    if later := _needed(viewer).get(run.run):
+    if later := _needed(known_runs(viewer.environ)[0]).get(run.run):
         cure = f"disttui ps finds out whether that run has ended; else stop it: disttui stop {later}"
         raise InputError(f"{later} continues from the checkpoints of {short(run.run)}", cure)
     if not run.gone:
@@ -161,11 +161,11 @@ def forget(viewer: Viewer, run: KnownRun) -> None:
     _remove(run.folder)
 
 
-def _needed(viewer: Viewer) -> dict[str, str]:
+def _needed(runs: Iterable[KnownRun]) -> dict[str, str]:
     """Runs whose checkpoints others continue from that have not ended: run → such a run's short id."""
     from disttui.runner.api.rerunning import resumed_run
 
-    later = ((one, resumed_run(one)) for one in known_runs(viewer.environ)[0] if one.resume_from)
+    later = ((one, resumed_run(one)) for one in runs if one.resume_from)
     return {earlier.run: short(one.run) for one, earlier in later if earlier and not one.settled}
 
 
@@ -423,7 +423,7 @@ def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = N
     Removes nothing: `remove` does.
     """
     known, problems = known_runs(viewer.environ)
-    ended, unreached, needed = [], dict[_At, DisttuiError](), _needed(viewer)
+    ended, unreached, needed = [], dict[_At, DisttuiError](), _needed(known)
     for run in known:
         if run.run in needed:
             continue

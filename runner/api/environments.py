@@ -83,15 +83,16 @@ class _Reader(NamedTuple):
     """Relative path → the object with the content."""
     environ: Mapping[str, str]
 
-    def has(self, path: Path) -> bool:
-        """Whether the recorded code has a file."""
-        return path.is_relative_to(self.folder) and path.relative_to(self.folder).as_posix() in self.objects
+    def has(self, path: Path) -> str:
+        """The object of a file in the recorded code; empty: it is not there."""
+        name = path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else ""
+        return self.objects.get(name, "")
 
     def __call__(self, path: Path) -> bytes:
         """The content. Raises OSError, NoRegularFileError."""
-        if not self.has(path):
+        if not (recorded := self.has(path)):
             return private.read(path, _MOST + 1)[0]
-        found = content(self.objects[path.relative_to(self.folder).as_posix()], _MOST + 1, self.environ)
+        found = content(recorded, _MOST + 1, self.environ)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "no longer on this machine as it was")
         return found

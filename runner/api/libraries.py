@@ -311,9 +311,11 @@ def sync_libraries(
     errors: list[DisttuiError] = []
     for library in chosen:
         try:
-            yield library, sync(library, environ)
+            done = sync(library, environ)
         except DisttuiError as error:
             errors.append(error)
+        else:
+            yield library, done
     if errors:
         from disttui.runner.hosts.survey import HostsError
 

@@ -47,6 +47,9 @@ class Questions(Prompts, Protocol):
 class Unattended(Questions):
     """Nobody to ask: gives no password, accepts no unknown key, trusts nothing."""
 
+    def close(self) -> None:
+        """Nothing: no question has changed the terminal."""
+
 
 class HostNotice(NamedTuple):
     """A note about a host for the user."""

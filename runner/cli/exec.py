@@ -157,7 +157,7 @@ def _places(targets: Sequence[str], *, trusted: bool) -> list[ExecPlace]:
     from disttui.runner.profile.sections import parse_host
 
     if len(targets) == 1 and (run := _run(targets[0])):
-        if "slurm" in run.profile:
+        if run.profile.get("slurm"):
             what = f"the ranks of {short(run.run)}, a Slurm job, run on its nodes"
             raise InputError(what, "On the login node: srun --jobid JOB --overlap COMMAND")
         return [ExecPlace(host.as_host(), ssh_config=run.ssh_config) for host in run.hosts]

@@ -263,5 +263,4 @@ def viewing(
             viewer.settings = settings
             yield viewer
     finally:
-        if hasattr(questions, "close"):
-            questions.close()
+        questions.close()

@@ -143,8 +143,12 @@ IDS: Mapping[str, str] = {
 
 
 def selected(name: str, only: Sequence[str], skip: Sequence[str]) -> bool:
-    """Whether an id is selected; `host` in `only` or `skip` covers all ids that begin with `host.`."""
-    return (not only or _named(name, only)) and not _named(name, skip)
+    """Whether an id is selected; `host` in `only` or `skip` covers all ids that begin with `host.`.
+
+    Those without which no other conclusion can be drawn always are.
+    """
+    needed = name in ("host.reach", "train.start", "train.silent")
+    return needed or ((not only or _named(name, only)) and not _named(name, skip))
 
 
 def _named(name: str, given: Sequence[str]) -> bool:

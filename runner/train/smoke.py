@@ -53,7 +53,7 @@ def measure(options: Options, plan: BatchPlan, place: RankIdentity, device: Any)
     report("reduced", reduce_rate=_reduce_rate(device))
     figures = _Figures(device)
     report("computed", **figures.measured())
-    if options.measure == "job" and options.strategy in ("auto", "ddp") and _is_whole(options):
+    if options.measure == "job" and _is_whole(options):
         report("stepped", **_step(options, plan, device, report))
     leaders = [rank for rank, local in enumerate(from_all(place.local_rank, device)) if local == 0]
     pairs = _tournament(leaders, place.rank, device, lambda other: report("pairing", partner=other))
@@ -69,7 +69,8 @@ def measure(options: Options, plan: BatchPlan, place: RankIdentity, device: Any)
 
 def _is_whole(options: Options) -> bool:
     """Whether each rank has the whole model."""
-    return all(size in (None, 1) for size in options.sizes._replace(dp_replicate=None))
+    sizes = options.sizes._replace(dp_replicate=None)
+    return options.strategy in ("auto", "ddp") and all(size in (None, 1) for size in sizes)
 
 
 def _stay_seen(writer: MetricsWriter, over: threading.Event) -> None:
@@ -213,7 +214,7 @@ def _wait(device: Any) -> None:
         torch.cuda.synchronize(device)
 
 
-def _step(options: Options, plan: BatchPlan, device: Any, report: Callable[..., None]) -> Dict[str, Any]:
+def _step(options: Options, plan: BatchPlan, device: Any, report: Callable[[str], None]) -> Dict[str, float]:
     """Seconds for one rank's part of a step without communication, and the bytes of its gradients; empty: no room."""
     shape = Architecture(options.layers, options.heads, options.width, options.context, options.dropout)
     model, dtype = build(shape, options.seed).to(device), DTYPES[options.precision]

@@ -116,6 +116,9 @@ def test_an_exported_container_has_its_gpus(gpus: str) -> None:
 def test_a_job_script_asks_for_a_cpu_per_rank() -> None:
     text = export_profile(two(), "sbatch").files["job.sbatch"]
     assert "#SBATCH --cpus-per-task=4\n" in text and "srun --cpus-per-task=4 " in text
+    for threads, cpus in (("2", 8), ("2,4", 4), ("²", 4)):
+        profile = two(MODE=f'OMP_NUM_THREADS: "{threads}", MODE')
+        assert f"--cpus-per-task={cpus}\n" in export_profile(profile, "sbatch").files["job.sbatch"]
 
 
 def test_accelerate_export_keeps_m_of_the_script() -> None:

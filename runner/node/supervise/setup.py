@@ -65,7 +65,7 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
     workdir = os.path.abspath(os.path.expanduser(spec["workdir"] or "~"))
     python = [spec["python"], spec["activate"]]
     step = [commands, spec.get("tree") or workdir, *python, request["variables"], request["secrets"]]
-    disk = _disk_of(spec["python"]) if any(map(_INSTALLS.search, commands)) else ""
+    disk = _disk_of(spec["python"]) if _install(commands) else ""
     name, last = _name([*step, disk]), os.path.join(kept, f"last-{_name([*python, disk])}")
     result = _Result(os.path.join(kept, f"{name}.tar"), last, name, commands, f"{workdir}.setup")
     if result.restore(workdir):
@@ -119,7 +119,7 @@ class _Result(NamedTuple):
 
     def begin(self, workdir: str | None) -> _Seen | None:
         """Note that the commands may change what is installed, however far they come; returns the files of the copy."""
-        if self._installs:
+        if _install(self.commands):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.last)
         return None if workdir is None else _files(workdir)
@@ -127,23 +127,24 @@ class _Result(NamedTuple):
     def restore(self, workdir: str) -> bool:
         """Write it to a run's copy; False if the commands have to run."""
         # What another version has installed since is not in the copy.
-        current = not self._installs or last_text(self.last, 200) == self.name
+        current = not _install(self.commands) or last_text(self.last, 200) == self.name
         return current and _restore(self.path, workdir)
 
     def keep(self, workdir: str, before: _Seen | None) -> None:
         """Store it, as `_keep`."""
-        if self._installs:
+        if _install(self.commands):
             with open(regular(self.last, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="ascii") as out:
                 out.write(self.name)
         # An editable installation leads every run to the copy of this one. Another host's changes to it are not ours.
-        if not any(map(_EDITABLE.search, self.commands)) and not os.path.isdir(self.beside):
+        others = before is not None and os.path.isdir(self.beside)
+        if not others and not any(map(_EDITABLE.search, self.commands)):
             _keep(self.path, workdir, before)
         if before is not None:
             os.makedirs(os.path.join(self.beside, self.name), 0o700, exist_ok=True)
 
-    @property
-    def _installs(self) -> bool:
-        return any(map(_INSTALLS.search, self.commands))
+
+def _install(commands: Sequence[str]) -> bool:
+    return any(map(_INSTALLS.search, commands))
 
 
 def _run(steps: Steps, command: str, spec: Spec) -> None:

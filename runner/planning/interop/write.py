@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -130,7 +131,8 @@ def _sbatch(plan: Plan) -> Exported:
         tasks = f"--cpus-per-task={slurm.cpus_per_node or processes} "
         directives += [tasks.strip(), *slurm.sbatch()]
     else:
-        tasks = f"--cpus-per-task={processes * int(first.env.get('OMP_NUM_THREADS', '1'))} "
+        threads = first.env.get("OMP_NUM_THREADS", "")  # may be a list or a reference
+        tasks = f"--cpus-per-task={processes * (int(threads) if re.fullmatch('[1-9][0-9]{0,2}', threads) else 1)} "
         directives.append(tasks.strip())
     if slurm is None and (plan.backend == "nccl" or first.gpus):
         directives.append(f"--gpus-per-node={processes}")
