@@ -425,8 +425,6 @@ def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = N
     known, problems = known_runs(viewer.environ)
     ended, unreached, needed = [], dict[_At, DisttuiError](), _needed(known)
     for run in known:
-        if run.run in needed:
-            continue
         try:
             found = _look(viewer, run, unreached)
         except DisttuiError as error:
@@ -438,9 +436,13 @@ def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = N
     now, total = time.time(), sum(old.size for old in ended)
     chosen = []
     for old in ended:
-        if (older is not None and now - old.ended > older) or (over is not None and total > over):
-            chosen.append(old)
-            total -= old.size
+        if not ((older is not None and now - old.ended > older) or (over is not None and total > over)):
+            continue
+        if later := needed.get(old.run.run):
+            problems.append(f"{short(old.run.run)}: not removed: {later} continues from its checkpoints")
+            continue
+        chosen.append(old)
+        total -= old.size
     return OldRuns(tuple(chosen), tuple(problems))
 
 

@@ -46,6 +46,7 @@ async def test_read_only_it_measures_nothing(tmp_path: Path) -> None:
         await pilot.press("m")
         await pilot.pause()
         assert not app.screen.is_modal
+        await press(pilot, "d", shows="✓ ready: 8 processes on 1 host; read-only, so it cannot be started here")
 
 
 async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

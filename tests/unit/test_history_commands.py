@@ -207,7 +207,9 @@ def test_gc_keeps_checkpoints_that_a_run_may_still_load(tmp_path: Path) -> None:
     later.failed("box2 was not reached")
     assert "two-0001" in command(tmp_path, "runs", "gc").stdout
     kept(tmp_path, "two-0003", resume_from="~/.disttui/runs/two-0001/checkpoints/step-7")
-    assert "two-0001" not in command(tmp_path, "runs", "gc", "--yes").stdout
+    kept_back = command(tmp_path, "runs", "gc", "--yes")
+    assert "two-0001" not in kept_back.stdout
+    assert "two-0001: not removed: two-0003 continues from its checkpoints" in kept_back.stderr
     done = command(tmp_path, "runs", "forget", "two-0001", "--yes")
     assert done.returncode == 2 and "two-0003 continues from the checkpoints of two-0001" in done.stderr
     assert old.folder.exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -31,6 +31,9 @@ from disttui.tui.widgets.choices import Tabs
 from disttui.tui.widgets.points import Pages, Point
 from disttui.tui.wizard.draft import WizardState
 from disttui.tui.wizard.step import Step
+
+if TYPE_CHECKING:
+    from disttui.tui.shell import Shell
 
 PANES = ("checks", "profile", "commands")
 _LEVELS = {"error": "error", "warning": "warning", "info": "ended"}
@@ -167,6 +170,8 @@ class CheckStep(Step):
             return Content.assemble((f"✗ {errors}: cannot start", "bold $state-failed"), (wait, "$muted"))
         if view.unsent:
             return Content.styled("✗ the code cannot be sent: cannot start", "bold $state-failed")
+        if cast("Shell", self.app).read_only:
+            return Content.styled(f"✓ ready: {size_words(planned)}; read-only, so it cannot be started here", "$muted")
         words = f"✓ enter {'queues' if view.queued else 'starts'} {size_words(planned)}"
         kept = "; it keeps running after you quit"
         if view.draft.sandbox:
