@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import NamedTuple, TypeVar
 
 from disttui.runner import private
+from disttui.runner.api.library import check_shared
 from disttui.runner.api.questions import ignore
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
@@ -29,7 +30,6 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import HostsError, Tell
 from disttui.runner.ids import short
 from disttui.runner.paths import inside
-from disttui.runner.profile.consent import source_of
 from disttui.runner.profile.leaks import without_tokens
 from disttui.runner.profile.problems import printable
 from disttui.runner.profile.schema import Profile
@@ -50,7 +50,6 @@ from disttui.runner.sync.collect import (
     pointer_lines,
 )
 from disttui.runner.sync.transfer import TreeParcel, send
-from disttui.runner.text import quote
 from disttui.runner.text.masking import masked
 from disttui.runner.user.folders import user_folder
 
@@ -135,10 +134,7 @@ def collect_code(
     if profile.job.sync is None or source is None:
         return None
     sync = profile.job.sync
-    team = source_of(source, environ)
-    if team and not source.resolve().is_relative_to(team.folder.resolve()):
-        cure = f"If you want to send what it leads to: --set job.sync={quote(str(source.resolve()))}"
-        raise InputError(f"a link leads out of the library {team.name}", cure, place=str(source))
+    check_shared(source, "job.sync", environ)
     single = _is_file(source)
     above, only = (source.parent, source.name) if single else (source, "")
     with ThreadPoolExecutor(1, "git") as pool:
@@ -448,7 +444,7 @@ class _Staging:
                 self._send(parcel, single=single)
                 return
             found = self._fetched(nodes)
-            if self._data.sha256 and self._data.sha256 != tree.decode(found["manifest"])[0].value:
+            if self._data.sha256 and not self._is_wanted(found):
                 raise HostError(
                     host, "the data's SHA-256 differs from the profile's", "Correct the profile or the file."
                 )
@@ -464,6 +460,12 @@ class _Staging:
         except DisttuiError as error:
             parts = [self._named(part) for part in error.parts or [error]]
             raise parts[0] if len(parts) == 1 else HostsError(parts) from None
+
+    def _is_wanted(self, found: StagedTree) -> bool:
+        """Whether what a host has is the one file with the profile's hash, and no other that takes its name."""
+        [one, *others] = tree.decode(found["manifest"])
+        named = os.fsdecode(one.path) == PurePosixPath(self._data.to).name
+        return found["file"] and not others and one.kind != "l" and named and one.value == self._data.sha256
 
     def _named(self, error: DisttuiError) -> DisttuiError:
         if isinstance(error, InputError):
@@ -483,6 +485,7 @@ class _Staging:
         place = ("data", self._index, "from")
         path = self._profile.local_path(self._data.source, *place)
         cure = f"Correct data.{self._index}.from."
+        check_shared(path, f"data.{self._index}.from", self._viewer.environ)
         try:
             path = path.resolve(strict=True)
         except (OSError, RuntimeError) as error:

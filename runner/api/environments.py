@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from disttui.runner import private
 from disttui.runner.api.carrying import RunCode, code_store, content, meeting_addresses
+from disttui.runner.api.library import check_shared
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.facts import HostFacts, facts_of
@@ -35,7 +36,7 @@ _MAIN = ("uv.lock", "requirements.txt", "environment.yml")
 _MOST, _MOST_FILES = 3 << 20, 64
 """Most bytes of all files, and most files."""
 _REFERS = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^\s-]))(\S+)")
-_LOCAL = re.compile(r"(-e|--editable)\b|\.{0,2}/|\.$|file:|.+ @ file:")
+_LOCAL = re.compile(r"(-e|--editable)\b|\.{0,2}/|\.$|file:|.+@\s*file:")
 _FOUND = 120.0
 """Seconds to find the name of an environment."""
 
@@ -71,7 +72,13 @@ def collect_requirements(viewer: Viewer, profile: Profile, code: RunCode | None 
         raise InputError(
             f"inherit: true does not work with {main.name}, which pins every package", "Use a requirements.txt."
         )
+    if not (code and code.recorded):
+        for name in files:
+            check_shared(inside(main.parent, name), "job.environment.from", viewer.environ)
     where = wanted.wheels and profile.local_path(wanted.wheels, "job", "environment", "wheels")
+    if where:
+        for path in (where, *(one for one in where.glob("*") if one.is_symlink())):
+            check_shared(path, "job.environment.wheels", viewer.environ)
     return EnvironmentFiles(files, wanted.inherit, _packed(viewer, where) if where else None)
 
 

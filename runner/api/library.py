@@ -181,12 +181,37 @@ def _shared_files(path: Path, profile: Profile, environ: Mapping[str, str]) -> l
     return [(file, library) for file, library in found if library]
 
 
-def _signature(library: Library, path: Path, text: str, environ: Mapping[str, str]) -> Signature | None:
-    """Signature of the newest commit of a file; None if unknown, or if `text` differs from that version."""
+def check_shared(path: Path, key: str, environ: Mapping[str, str]) -> None:
+    """Check a local path that a profile sends: what of a team library may be sent without asking.
+
+    Args:
+        key: The profile's key that names it.
+
+    Raises:
+        InputError: It leads out of its library, or is unsigned although the library demands it.
+    """
+    library = consent.source_of(path, environ)
+    if library is None:
+        return
+    real = path.resolve()
+    if not real.is_relative_to(library.folder.resolve()):
+        cure = f"If you want to send what it leads to: --set {key}={quote(str(real))}"
+        raise InputError(f"a link leads out of the library {library.name}", cure, place=printable(str(path)))
+    if library.signed:
+        found = _signature(library, path, None, environ)
+        if not (found and found.is_good):
+            raise _unsigned(library, path, found)
+
+
+def _signature(library: Library, path: Path, text: str | None, environ: Mapping[str, str]) -> Signature | None:
+    """Signature of the newest commit of a file; None if unknown, or if `text` differs from that version.
+
+    Without `text`, of a file or folder as it is.
+    """
     if not _has_history(library):
         return None
     inner = os.path.relpath(os.path.realpath(path), os.path.realpath(library.folder))
-    return Repository(library.folder, environ).signature(inner, text.encode())
+    return Repository(library.folder, environ).signature(inner, text if text is None else text.encode())
 
 
 def _has_history(library: Library) -> bool:

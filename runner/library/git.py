@@ -16,6 +16,7 @@ import signal
 import socket
 import stat
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -305,16 +306,36 @@ class Repository:
             found.append(Commit(commit, clean(author), float(moment or 0), clean(subject)))
         return found
 
-    def signature(self, path: str, content: bytes) -> Signature | None:
-        """Return the signature of the newest commit that changed a file; None if `content` is not the committed one."""
+    def signature(self, path: str, content: bytes | None = None) -> Signature | None:
+        """Return the signature of the newest commit that changed a file or folder; None if it differs from that commit.
+
+        Args:
+            content: Of a file; None for what is in the folder of the clone.
+        """
         try:
             out = self._text(*self._signers(), "log", "-1", "--format=%H%n%an%n%G?%n%GS", "HEAD", "--", path)
             commit, author, status, signer = (out.split("\n") + 4 * [""])[:4]
-            kept = self._text("rev-parse", "--quiet", "--verify", "--end-of-options", f"{commit}:{path}")
-            now = self._run("hash-object", "--stdin", "--no-filters", given=content).decode().strip()
+            inner = "" if path == "." else path
+            kept = self._text("rev-parse", "--quiet", "--verify", "--end-of-options", f"{commit}:{inner}")
+            if content is None:
+                self._check_unchanged(path)
+                now = self._text("rev-parse", "--quiet", "--verify", "--end-of-options", f"HEAD:{inner}")
+            else:
+                now = self._run("hash-object", "--stdin", "--no-filters", given=content).decode().strip()
         except GitError:
             return None
         return Signature(commit, clean(author), status, clean(signer)) if commit and kept == now else None
+
+    def _check_unchanged(self, path: str) -> None:
+        """Raises GitError if files were changed or added since the commit; some are not checked out."""
+        with tempfile.TemporaryDirectory() as made:
+            index = {"GIT_INDEX_FILE": f"{made}/index"}  # disttui's clones have none
+            self._run("read-tree", "HEAD", extra=index)
+            self._run(
+                "diff", "--quiet", "--no-ext-diff", "--no-textconv", "--diff-filter=d", "HEAD", "--", path, extra=index
+            )
+            if self._run("ls-files", "--others", "--exclude-standard", "--", path, extra=index):
+                raise GitError("files are not committed")
 
     def _signers(self) -> list[str]:
         """Return options that take programs and keys for signatures from the user's settings, never the clone's."""

@@ -123,10 +123,7 @@ def _effects(profile: Profile) -> Iterator[Effect]:
             values = [host.env.get(variable, common.get(variable)) for host in profile.hosts]
             yield from _by_host(profile, f"env.{variable}", "start", [(v,) if v is not None else () for v in values])
     everywhere = tuple(host.name for host in profile.hosts)
-    if profile.job.wrap:
-        yield Effect("job.wrap", everywhere, "start", profile.job.wrap)
-    if box := profile.container:
-        yield Effect("container", everywhere, "start", (box.runtime, box.image, *box.mounts, *box.options))
+    yield from _surroundings(profile, everywhere)
     yield from _preparation(profile.job, everywhere)
     for one in profile.data:
         here = not one.is_address and not one.host_path[0]
@@ -145,6 +142,18 @@ def _effects(profile: Profile) -> Iterator[Effect]:
         yield Effect("on_end.command", (HERE,), "end", profile.on_end.command)
     if profile.on_end.webhook:
         yield Effect("on_end.webhook", (HERE,), "end", (shown_address(profile.on_end.webhook),))
+
+
+def _surroundings(profile: Profile, everywhere: tuple[str, ...]) -> Iterator[Effect]:
+    if profile.launch.preload:
+        yield Effect("launch.preload", everywhere, "start", profile.launch.preload)
+    if not profile.job.sync and profile.job.target.kind != "builtin":
+        folders = [profile.workdir(rank) for rank in range(len(everywhere))]
+        yield from _by_host(profile, "job.workdir", "start", [(one,) if one != "~" else () for one in folders])
+    if profile.job.wrap:
+        yield Effect("job.wrap", everywhere, "start", profile.job.wrap)
+    if box := profile.container:
+        yield Effect("container", everywhere, "start", (box.runtime, box.image, *box.mounts, *box.options))
 
 
 def _preparation(job: Job, everywhere: tuple[str, ...]) -> Iterator[Effect]:
@@ -247,7 +256,8 @@ _AROUND = 40
 """Characters of context shown on each side of a difference."""
 _SHOWN_ABOVE = frozenset((
     "job.builtin", "job.script", "job.module", "job.command", "job.args", "job.wrap", "job.outputs",
-    "launch.resume_args", "on_end.command", "on_end.webhook", *(f"notify.{kind}" for kind in NOTIFY_KINDS),
+    "launch.preload", "launch.resume_args", "on_end.command", "on_end.webhook",
+    *(f"notify.{kind}" for kind in NOTIFY_KINDS),
 ))  # fmt: skip
 """Keys that `effect_lines` shows in full."""
 _OF_A_HOST = ("host", "name", "user", "port")

@@ -263,15 +263,14 @@ def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library
 
 
 def library_of(path: Path, environ: Mapping[str, str] = os.environ, *, as_given: bool = False) -> Library | None:
-    """The innermost library that contains a file, or None.
+    """The innermost library that contains a path or is it, or None.
 
     Args:
         as_given: Compare paths without resolving links.
     """
     place = os.path.abspath if as_given else os.path.realpath
-    return innermost(
-        Path(place(path)).parents, [(Path(place(library.folder)), library) for library in libraries(environ)]
-    )
+    at = Path(place(path))
+    return innermost((at, *at.parents), [(Path(place(library.folder)), library) for library in libraries(environ)])
 
 
 def innermost(above: Sequence[Path], found: Sequence[tuple[Path, Library]]) -> Library | None:

@@ -24,6 +24,25 @@ VIEWER_FILE = re.compile(r"(?=.{1,200}\Z)([A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-
 """A file that a viewer accepts: never one of its own, never outside of its folder."""
 
 
+GIT_FILTERS = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
+"""The command of git whose output `filters_off` takes; its exit code is 1 if there are no filters."""
+
+
+def filters_off(listed: str) -> list[str]:
+    """Options of git that switch off the filters of a repository's own configuration, which comes with the code.
+
+    Those of the user, such as LFS, still run. Raises ValueError if one cannot be switched off.
+    """
+    words = listed.split("\0")
+    own = [name for scope, name in zip(words[::2], words[1::2]) if scope in ("local", "worktree")]  # noqa: B905
+    names = sorted({name.rpartition(".")[0] for name in own})
+    if any("=" in name for name in names):
+        raise ValueError("no option has this name")
+    return [
+        word for name in names for key in ("clean=", "process=", "required=false") for word in ("-c", f"{name}.{key}")
+    ]
+
+
 def short(run: str) -> str:
     """A run's id with four of its digits, as shown to people."""
     return run[:-12] if WHOLE.fullmatch(run) else run  # number of digits of a run's id that are not shown

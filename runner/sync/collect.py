@@ -25,6 +25,7 @@ from disttui.runner.formatting import count
 from disttui.runner.profile.problems import printable
 from disttui.runner.protocol import tree
 from disttui.runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
+from disttui.runner.protocol.names import GIT_FILTERS, filters_off
 from disttui.runner.protocol.objects import Store
 from disttui.runner.sync.patterns import Ignored, Patterns
 
@@ -58,7 +59,8 @@ _SETTLED = 2.0
 _TRIES = 5
 """Attempts to read a file that changes while being read."""
 _GIT_PATIENCE = 60.0
-_GIT = ("git", "-c", "core.fsmonitor=false")
+# Starts no program that the repository's own configuration names, which may have come with the code.
+_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 _NOT_ENTERED = re.compile(rb"^warning: could not open directory '(.+?)/?': (.+)$", re.MULTILINE)
 _LARGEST_CACHE = 256 << 20
 _PIECE = 1 << 18
@@ -155,8 +157,10 @@ def git_state(folder: Path, only: str = "") -> GitState:
         branch = ""
         with suppress(InputError):  # the head may be detached
             branch = _git(folder, "symbolic-ref", "--short", "-q", "HEAD").decode("utf-8", "replace").strip()[:200]
-        with suppress(InputError):
-            diff = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--", only or ".")
+        with suppress(InputError, ValueError):
+            words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty", "HEAD", "--")
+            off = filters_off(_run_git(folder, *GIT_FILTERS, fine=(0, 1)).stdout.decode("utf-8", "surrogateescape"))
+            diff = _git(folder, *off, *words, only or ".")
             names = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", only or ".").split(b"\0")
             text = diff.decode("utf-8", "replace")
             untracked = tuple(name.decode("utf-8", "replace")[:1000] for name in names if name)[:CODE_UNTRACKED]
@@ -575,19 +579,22 @@ def _git(folder: Path, *words: str) -> bytes:
     return _run_git(folder, *words).stdout
 
 
-def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+def _run_git(folder: Path, *words: str, fine: Sequence[int] = (0,)) -> subprocess.CompletedProcess[bytes]:
     """Run a git command, and return stdout and stderr. Raises InputError if it fails."""
     env = {name: value for name, value in os.environ.items() if not re.match("GIT_(?!CONFIG_)", name)}
     try:
         done = subprocess.run(
             [*_GIT, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_PATIENCE,
-            env={**env, "GIT_OPTIONAL_LOCKS": "0", "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1", "LC_ALL": "C"}, check=False,
+            env={
+                **env, "GIT_OPTIONAL_LOCKS": "0", "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1", "LC_ALL": "C",
+                "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1",
+            }, check=False,
         )  # fmt: skip
     except FileNotFoundError:
         raise InputError("git not found", "Install git, which lists the files to send.", place=str(folder)) from None
     except subprocess.TimeoutExpired:
         raise InputError(f"git did not answer in {_GIT_PATIENCE:.0f} s", place=str(folder)) from None
-    if done.returncode:
+    if done.returncode not in fine:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
         said = [line for line in said if line.startswith("fatal:")] or said  # warnings may come before
         what = f"git {words[0]} failed: {printable(said[0][:300])}"

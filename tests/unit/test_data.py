@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from disttui.runner.errors import HostError
+from disttui.runner.api.carrying import _Staging, stage
+from disttui.runner.api.environments import collect_requirements
+from disttui.runner.errors import HostError, InputError
 from disttui.runner.hosts.link import Link
 from disttui.runner.profile.effects import effect_lines
-from disttui.runner.profile.load import parse
+from disttui.runner.profile.load import load, parse
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.protocol import tree
 from disttui.runner.protocol.objects import Store
@@ -198,6 +201,7 @@ class Server:
 
     def __init__(self, content: bytes) -> None:
         self.content, self.cut, self.asked = content, len(content), list[str | None]()
+        self.elsewhere = ""
         made = partial(self._handler(), self)
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), made)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -212,6 +216,11 @@ class Server:
 
             def do_GET(self) -> None:
                 self.own.asked.append(self.headers["Range"])
+                if self.own.elsewhere:
+                    self.send_response(302)
+                    self.send_header("Location", self.own.elsewhere)
+                    self.end_headers()
+                    return
                 begin = int(str(self.headers["Range"])[len("bytes=") : -1])
                 self.send_response(206)
                 self.send_header("Content-Length", str(len(self.own.content) - begin))
@@ -248,10 +257,53 @@ def test_a_cut_download_is_continued_where_its_content_is_known(host: Host, serv
 
 
 def test_other_content_and_an_address_without_https_are_refused(host: Host, server: Server) -> None:
-    with pytest.raises(HostError, match="its SHA-256 is"):
-        staged(host, server.address, sha256="0" * 64)
+    """Someone on the network can answer for an address without https, and lead back to one with it."""
+    server.elsewhere = "http://127.0.0.1:1/x.bin"
     with pytest.raises(HostError, match="redirects to an address without https"):
         staged(host, server.address)
+    server.elsewhere = ""
+    with pytest.raises(HostError, match="its SHA-256 is"):
+        staged(host, server.address, sha256="0" * 64)
+
+
+def test_a_host_passes_on_only_the_file_with_the_given_hash() -> None:
+    """It may list the right one beside its own."""
+    good, evil = hashlib.sha256(b"1").hexdigest(), hashlib.sha256(b"2").hexdigest()
+    profile = parse(
+        f"disttui: 1\nhosts: [a]\njob: {{script: x}}\ndata: [{{to: ~/d/x, from: 'a:/x', sha256: {good}}}]", "p.yaml"
+    )
+
+    def wanted(*entries: tree.Entry, file: bool = True) -> bool:
+        step = _Staging.__new__(_Staging)
+        step._data = profile.data[0]
+        return step._is_wanted({"tree": "", "manifest": tree.encode(entries), "file": file})
+
+    right = tree.Entry(b"x", "f", 1, good)
+    assert wanted(right) and not wanted(right, file=False)
+    assert not wanted(tree.Entry(b"x", "f", 1, evil)) and not wanted(tree.Entry(b"y", "f", 1, good))
+    assert not wanted(tree.Entry(b"!", "f", 1, good), tree.Entry(b"x", "f", 1, evil))
+
+
+@pytest.mark.parametrize("key", ["data", "wheels"])
+def test_a_link_in_a_team_library_sends_no_other_file(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_file(tmp_path / "private/x.whl", "secret")
+    team = new_folder(tmp_path / "team")
+    (team / "x.whl").symlink_to(tmp_path / "private/x.whl")
+    new_file(team / "requirements.txt", "x\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    new_file(tmp_path / "config/disttui/config.yaml", f"libraries: [{{name: team, folder: {team}}}]\n")
+    job = "{script: x.py, environment: {from: requirements.txt, wheels: .}}" if key == "wheels" else "{script: x.py}"
+    data = "\ndata: [{to: ~/x, from: x.whl}]" if key == "data" else ""
+    profile = load(new_file(team / "p.yaml", f"disttui: 1\nhosts: [a]\njob: {job}{data}\n"))
+    viewer: Any = SimpleNamespace(environ=os.environ)
+    run: Any = None
+    with pytest.raises(InputError, match="a link leads out of the library team"):
+        if key == "wheels":
+            collect_requirements(viewer, profile)
+        else:
+            stage(viewer, run, profile, [], lambda node: pytest.fail("a link"), lambda *_: None)
 
 
 def test_a_folder_that_others_can_write_takes_no_data(host: Host, tmp_path: Path) -> None:

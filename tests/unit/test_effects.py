@@ -86,11 +86,12 @@ def test_effects_include_preloads_and_resume_arguments() -> None:
         hosts=[{"env": {"LD_PRELOAD": "~/a.so"}}, {}],
         env={"PYTHONPATH": "~/lib", "OMP_NUM_THREADS": "1"},
         job={"command": ["sh", "-c"], "outputs": ["out/", "a b"]},
-        launch={"restarts": 1, "resume_args": ["touch ran"]},
+        launch={"restarts": 1, "resume_args": ["touch ran"], "preload": ["evil"]},
     )
     assert list(effect_lines(it.profile)) == [
         ("env.PYTHONPATH", "on node1, node2: ~/lib"),
         ("env.LD_PRELOAD", "on node1: ~/a.so"),
+        ("launch.preload", "on node1, node2: evil"),
         ("job.command", "on node1, node2: sh -c"),
         ("launch.resume_args", "on node1, node2, from the second attempt on: 'touch ran'"),
         ("job.outputs", "on node1, node2, copied to this machine by `disttui runs pull`: out 'a b'"),
@@ -132,6 +133,7 @@ def test_validate_tells_what_a_profile_runs(profile: Path, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1:] == [
         "  activate: on local, also during checks: touch ran; true",
+        f"  job.workdir: on local: {tmp_path / 'work'}",
         "  job.command: on local: true",
         "  on_end.command: on this machine, when the run ends: touch ended",
         "  on_end.webhook: on this machine, when the run ends: https://hooks.example.org/…",

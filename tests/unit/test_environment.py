@@ -27,6 +27,9 @@ from disttui.runner.errors import HostError, InputError
 from disttui.runner.hosts.link import Link
 from disttui.runner.profile.load import load
 from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.protocol.requests import Offline
+from disttui.runner.sync import wheels
+from disttui.runner.sync.wheels import download
 from disttui.runner.transport.local import LocalConnection
 from tests.command import ran, running
 from tests.files import new_file, new_folder
@@ -307,6 +310,7 @@ def test_a_repeated_run_installs_what_its_code_asked_for(tmp_path: Path, environ
         ("-e .\n", "requirements.txt:1: -e . is a path on this machine"),
         ("aaa\n./x.whl\n", "requirements.txt:2: ./x.whl is a path"),
         ("aaa @ file:///x.whl\n", "is a path on this machine"),
+        ("aaa@file:///x.whl\n", "is a path on this machine"),
         ("-r ../outside.txt\n", "the file is outside of"),
         ("-r none.txt\n", "cannot be read: No such file"),
     ],
@@ -316,6 +320,78 @@ def test_what_hosts_cannot_install_is_refused_with_its_line(tmp_path: Path, text
     with pytest.raises(InputError) as error:
         collected(tmp_path / "in", "requirements.txt", requirements_txt=text)
     assert why in str(error.value)
+
+
+OFFLINE: Offline = {"tag": "3.11", "machine": "x86_64", "libc": "glibc-2.31", "torch": "", "why": "no route to it"}
+
+
+def test_modules_beside_requirements_do_not_run_here(tmp_path: Path) -> None:
+    """Python imports from the folder in which `python -m` is started."""
+    files = {"r.txt": "-c pip.py\n--no-index\nnot-there==1\n", "pip.py": "not_defined==1\n"}
+    with pytest.raises(HostError, match="No matching distribution found for not-there"):
+        download(files, "box1", OFFLINE, tmp_path, os.environ)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("x @ https://e.org/x.tar.gz", "x@git+https://e.org/x", "https://e.org/x.zip", "git+ssh://e.org/x", "x/y.tar"),
+        *(
+            "--no-binary x",
+            "-i https://e.org --no-binary=x",
+            "x==1 --no-binary x",
+            "--no-bin\\",
+            "--only-binary :none:",
+        ),
+        *("'--no-binary' x", "-i x '--no-binary' x", "\\--no-binary x", "-e git+https://e.org/x#egg=x", "'x"),
+        *(
+            "-r https://e.org/r.txt",
+            "-c=https://e.org/c.txt",
+            "@ https://e.org/x",
+            "x==1;'@ https://e.org/x'",
+            "x==${A}",
+        ),
+    ],
+)
+def test_what_pip_might_build_is_not_downloaded_here(tmp_path: Path, line: str) -> None:
+    """A source distribution runs its author's code."""
+    with pytest.raises(HostError, match=r"This machine downloads only wheels, and for r\.txt: "):
+        download({"r.txt": f"aaa\n{line}\n"}, "box1", OFFLINE, tmp_path, os.environ)
+
+
+def test_an_encoding_in_requirements_hides_no_option(tmp_path: Path) -> None:
+    with pytest.raises(HostError) as caught:
+        download({"r.txt": "# coding: utf-7\nx>=1 +AC0ALQ-no-binary x\n"}, "box1", OFFLINE, tmp_path, os.environ)
+    assert "no-binary" in str(caught.value) and "building" not in str(caught.value).lower()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "aaa",
+            "aaa[b,c]>=1.0,<2 ; python_version < '3.12'  # why",
+            "aaa==2.1.0+cu121 --hash=sha256:00ff",
+            "",
+            "# x @ y",
+        ),
+        *(
+            "-i https://me:${TOKEN}@e.org/simple",
+            "--extra-index-url https://e.org",
+            "-r more.txt",
+            "--pre",
+            "aaa (>=1)",
+        ),
+        *(
+            "aaa~=1.0 \\",
+            "    --hash=sha256:00ff \\",
+            "--find-links https://e.org/whl/torch_stable.html",
+            "a.b_c-d!=1.*",
+        ),
+    ],
+)
+def test_plain_requirements_may_be_downloaded_here(line: str) -> None:
+    assert not wheels._may_build(line)
 
 
 def test_flaws_of_the_setting_are_named(tmp_path: Path) -> None:

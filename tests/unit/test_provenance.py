@@ -15,6 +15,7 @@ from disttui.runner.ids import short
 from disttui.runner.node.probe.code import state
 from disttui.runner.protocol.limits import CODE_DIFF
 from disttui.runner.runs.notes import NAME, load_provenance
+from disttui.runner.sync.collect import git_state
 from tests.command import ran
 from tests.unit.test_effects import command
 
@@ -87,9 +88,11 @@ def test_no_filter_of_the_repository_is_run(code: Path, monkeypatch: pytest.Monk
         (at / info).mkdir(exist_ok=True)
         (at / info / "attributes").write_text("*.py filter=e.v\n")
     script.write_text("print('two')\n")
-    found = state(str(code), "train.py")
-    assert found["head"] and (code / "ran").exists() == (of == "user")
-    assert of == "submodule" or "+print('two')\n" in found["diff"]
+    for here in (False, True):
+        (code / "ran").unlink(missing_ok=True)
+        diff = git_state(code).diff if here else state(str(code), "train.py")["diff"]
+        assert of == "submodule" or "+print('two')\n" in diff
+        assert (code / "ran").exists() == (of == "user")
 
 
 @pytest.mark.git
@@ -99,6 +102,8 @@ def test_a_filter_that_cannot_be_switched_off_keeps_git_out(code: Path) -> None:
     git(code, "config", "filter.a=b.clean", f"touch {code}/ran; cat")
     (code / "train.py").write_text("print('two')\n")
     assert state(str(code), "train.py")["head"] is None and not (code / "ran").exists()
+    found = git_state(code)
+    assert found.commit and not found.diff and not (code / "ran").exists()
 
 
 @pytest.mark.git

@@ -7,6 +7,7 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 from disttui.runner.api import library
-from disttui.runner.api.library import DistrustError, load_profile, read_profile
+from disttui.runner.api.library import DistrustError, check_shared, load_profile, read_profile
 from disttui.runner.api.questions import Doubt, Unattended
 from disttui.runner.api.rerunning import Again
 from disttui.runner.cli import startup
@@ -105,8 +106,10 @@ def test_new_or_changed_profile_is_shown_and_needs_a_yes(home: Path) -> None:
     )
     found = asks(False)
     assert found and "and changed since you confirmed it (" in str(found)
-    assert found.changes[:5] == (
+    assert found.changes[:7] == (
         "+ env.LD_PRELOAD: on local, payroll: /x.so",
+        f"- job.workdir: on local: {home}/work",
+        f"+ job.workdir: on local, payroll: {home}/work",
         "- job.command: on local: true",
         "+ job.command: on local, payroll: true",
         "+ hosts: payroll (admin@payroll)",
@@ -122,8 +125,8 @@ def test_new_or_changed_profile_is_shown_and_needs_a_yes(home: Path) -> None:
     assert asks(), "what cannot be read is no yes"
 
 
-@pytest.mark.git
-def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def signing(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make the team's folder a clone that accepts only signed commits; returns git."""
     team, key = home / "team", home / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     (home / "signers").write_text(f"alice@example.org {(home / 'key.pub').read_text()}")
@@ -141,9 +144,42 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
     git("init", "-q", "--shared=0644")
     git("add", ".")
     git("commit", "-qm", "one", "-S")
-    signed = "{name: team, signed: true"
     config = home / "disttui" / "config.yaml"
-    config.write_text(config.read_text().replace("{name: team", signed))
+    config.write_text(config.read_text().replace("{name: team", "{name: team, signed: true"))
+    return git
+
+
+@pytest.mark.git
+def test_what_a_signed_library_sends_is_signed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script runs as well, not the profile alone."""
+    new_file(home / "team/code/train.py", "1")
+    git = signing(home, monkeypatch)
+    code, script = home / "team/code", home / "team/code/train.py"
+
+    def refused(path: Path = code) -> str:
+        try:
+            check_shared(path, "job.sync", os.environ)
+        except InputError as error:
+            return error.what
+        return ""
+
+    assert not refused() and not refused(script) and not refused(home / "team")
+    script.write_text("2")
+    assert "no commit has this content" in refused() and refused(script)
+    git("commit", "-qam", "two")
+    assert "is not signed" in refused() and refused(script) and refused(home / "team")
+    git("commit", "-q", "--amend", "--no-edit", "-S")
+    assert not refused() and not refused(script)
+    (code / "sitecustomize.py").touch()
+    assert refused() and not refused(script)
+    (home / "elsewhere").mkdir()
+    assert not refused(home / "elsewhere"), "not of the library"
+
+
+@pytest.mark.git
+def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = signing(home, monkeypatch)
+    team = home / "team"
     found = asks(True)
     assert found and str(found).endswith("of Alice, is signed by alice@example.org")
     text = (team / "train.yaml").read_text() + "description: swapped\n"

@@ -6,9 +6,10 @@ import hashlib
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Iterator, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple
 
 from ...protocol.limits import CODE_DIFF, CODE_UNTRACKED
+from ...protocol.names import GIT_FILTERS, filters_off
 from ..child import ask
 
 if TYPE_CHECKING:
@@ -180,25 +181,19 @@ def _is_in_repository(folder: str) -> bool:
     return True
 
 
-def _without_filters(folder: str) -> Iterator[str]:
-    """Yield git options that disable filters of the repository's own configuration; the user's, such as LFS, still run.
-
-    Raises OSError if one cannot be disabled.
-    """
-    words = ["config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\."]
-    parts = ask([*_GIT, *words], _GIT_SECONDS, folder)
-    if parts.code == 129:  # before git 2.26, which does not tell who set a filter: disable all
-        parts = ask([*_GIT, "config", "--name-only", "-z", "--get-regexp", r"^filter\."], _GIT_SECONDS, folder)
-        pairs = [("local", name) for name in parts.out.split("\0")]
-    else:
-        pairs = list(zip(parts.out.split("\0")[::2], parts.out.split("\0")[1::2]))  # noqa: B905
+def _without_filters(folder: str) -> List[str]:
+    """The git options of `filters_off`. Raises OSError if a filter cannot be switched off."""
+    parts = ask([*_GIT, *GIT_FILTERS], _GIT_SECONDS, folder)
+    listed = parts.out
+    if parts.code == 129:  # before git 2.26, which does not tell who set a filter: switch off all
+        parts = ask([*_GIT, *(word for word in GIT_FILTERS if word != "--show-scope")], _GIT_SECONDS, folder)
+        listed = "".join("local\0%s\0" % name for name in parts.out.split("\0") if name)
     if parts.code not in (0, 1):
         raise OSError("git config has failed")
-    for name in sorted({name.rpartition(".")[0] for scope, name in pairs if scope in ("local", "worktree") and name}):
-        if "=" in name:
-            raise OSError("no option has this name")
-        for key in ("clean=", "process=", "required=false"):
-            yield from ("-c", "%s.%s" % (name, key))
+    try:
+        return filters_off(listed)
+    except ValueError as error:
+        raise OSError(str(error)) from None
 
 
 def _git(folder: str) -> Optional[Git]:

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 import zlib
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...protocol import tree
 from ...protocol.objects import Store
@@ -175,16 +175,24 @@ def _fetch(request: StageRequest, folder: str, steps: Steps, tell: Callable[[str
     return path
 
 
+class _OnlyHttps(urllib.request.HTTPRedirectHandler):
+    """Someone on the network could change any answer without TLS, also a redirect back to https."""
+
+    def redirect_request(self, *words: Any) -> Optional[urllib.request.Request]:
+        if not words[-1].startswith("https:"):
+            raise Problem("the server redirects to an address without https", "set its sha256")
+        return super().redirect_request(*words)
+
+
 def _download(request: StageRequest, path: str, steps: Steps, tell: Callable[[str], None]) -> None:
     """Download a file; continues an interrupted attempt if the content is known."""
     begun = os.path.getsize(path) if request["sha256"] and os.path.exists(path) else 0
     asked = urllib.request.Request(request["source"])  # noqa: S310
     asked.add_header("Range", f"bytes={begun}-")
+    opener = urllib.request.build_opener(*([] if request["sha256"] else [_OnlyHttps]))
     try:
         # Seconds for a server to answer, and between two pieces
-        with urllib.request.urlopen(asked, timeout=60.0) as answer:  # noqa: S310
-            if not (request["sha256"] or answer.geturl().startswith("https:")):
-                raise Problem("the server redirects to an address without https", "set its sha256")
+        with opener.open(asked, timeout=60.0) as answer:
             begun = begun if answer.status == 206 else 0
             more = int(answer.headers.get("Content-Length") or 0)
             check_room(os.path.dirname(path), more)
