@@ -69,6 +69,8 @@ class RunRow:
     """A sign of trouble in a run that has not failed."""
     tags: tuple[str, ...] = ()
     note: str = ""
+    places: tuple[str, ...] = ()
+    """What to connect to in place of its hosts, which are reached through it alone."""
     waits: str = ""
     """What it is queued for."""
     waited: bool = False
@@ -234,6 +236,7 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
         state, doubt = "silent", f"no step for {summary['silent']:.0f} s at the last check"
     began = number(summary.get("began"))
     trend = trend_of(run.folder, _whole(summary.get("attempt")) or 1, summary.get("loss"))
+    login = {clean(host.as_host().label()) for host in run.hosts} if run.one_way and len(run.hosts) > 1 else ()
     return RunRow(
         run=run.run, state=state, hosts=tuple(clean(host.name) for host in run.hosts),
         processes=sum(host.nproc for host in run.hosts),
@@ -248,6 +251,7 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
         tags=noted.tags, note=noted.note, waits=_waits(summary) if state == "queued" else "",
         waited=known == "queued" or "dropped" in summary or (began is None and "slurm" in run.profile),
         sandbox=run.sandbox,
+        places=tuple(login),
     )  # fmt: skip
 
 
@@ -324,7 +328,7 @@ def _profile_row(one: LibraryProfile) -> ProfileRow:
 def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
     """Yield the hosts of running runs and of all profiles except the built-in ones, and `local`."""
     mine = [row for row in profiles if row.origin != "built in"]
-    going = [(row, ("local",) if row.sandbox else row.hosts) for row in runs if not row.over]
+    going = [(row, ("local",) if row.sandbox else row.places or row.hosts) for row in runs if not row.over]
     names = {host for _, hosts in going for host in hosts}
     names |= {host for row in mine for host in row.hosts}
     for name in sorted(names | {"local"}, key=lambda name: (name == "local", name)):

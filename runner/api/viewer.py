@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disttui.runner.api.questions import Questions, Unattended
-from disttui.runner.errors import HostError
+from disttui.runner.errors import HostError, InputError
 from disttui.runner.hosts.survey import open_link
 from disttui.runner.profile.resolve import SecretValues
 from disttui.runner.transport import Connector
@@ -66,11 +66,18 @@ class Viewer:
 
         Args:
             hosts: Their names, as in the profile's `hosts`.
+
+        Raises:
+            InputError: The temporary folder cannot be written.
         """
         from disttui.runner.transport.sandbox import Sandbox
 
         made = cls(environ)
-        made.sandbox = Sandbox(hosts)
+        try:
+            made.sandbox = Sandbox(hosts)
+        except OSError as error:
+            what = f"cannot create the sandbox: {error.strerror or error}"
+            raise InputError(what, "Free space there, or set TMPDIR.", place=str(error.filename or "")) from None
         made.ssh_config = str(made.sandbox.config)
         return made
 

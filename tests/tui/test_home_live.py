@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -112,9 +113,11 @@ def test_a_run_of_others_is_not_seen_without_its_host() -> None:
 async def test_a_run_of_others_is_listed_and_opens_if_it_may_be_read(tmp_path: Path, readable: bool) -> None:
     kit.busy_machine(tmp_path)
     asked: list[tuple[Any, ...]] = []
+    pressed_again = threading.Event()
 
     def adopt(viewer: object, run: str, host: str) -> SimpleNamespace:
         asked.append((run, host))
+        assert pressed_again.wait(60)
         if not readable:
             raise HostError("ada", "it belongs to bob")
         return SimpleNamespace(run=run)
@@ -132,10 +135,25 @@ async def test_a_run_of_others_is_listed_and_opens_if_it_may_be_read(tmp_path: P
             assert not app.screen.is_modal
             await pilot.press("space")
             assert not app.screen.query_one("#runs", Table).marked
-            await press(pilot, "enter", then=lambda: app.opened)
+            await press(pilot, "enter", "enter", shows="reading llama-02c1 from ada")
+            pressed_again.set()
+            await until(pilot, lambda: app.opened)
             assert asked == [("llama-02c1", "ada")]
             assert app.opened == [("run", "llama-02c1") if readable else ("top", ("ada", "ada"), None)]
             assert readable or kit.shows(app, "llama-02c1 of bob cannot be read")
+
+
+def test_nodes_of_slurm_are_not_connected_to(tmp_path: Path) -> None:
+    """They are reached through the login node, and a host could give any names."""
+    kit.add_run(tmp_path, "queued-new1", {"n1": 1, "root@other:2222": 1, "a b": 1}, ago=5)
+    path = tmp_path / "data/disttui/runs/queued-new1/run.json"
+    data = json.loads(path.read_text())
+    for host in data["hosts"]:
+        host.update(host="login", user="me", port=22)
+    path.write_text(json.dumps(data))
+    found = read_inventory(kit.environ(tmp_path), kit.NOW)
+    assert [row.hosts for row in found.runs] == [("n1", "root@other:2222", "a b")]
+    assert {row.name for row in found.hosts} == {"me@login:22", "local"}
 
 
 async def test_hosts_are_watched_only_while_home_is_shown(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from disttui.runner.api.rerunning import again, resumed_run
 from disttui.runner.errors import DisttuiError, HostError
 from disttui.runner.runs.notes import Checkpoint
 from disttui.runner.runs.registry import KnownRun, load_run, profile_of
+from disttui.tui.dialogs.prompts import ConfirmScreen
 from disttui.tui.dialogs.rerun import RerunScreen
 from disttui.tui.run.again import RerunValue, overrides, settings
 from tests.tui import shelf_kit as kit
@@ -54,6 +55,17 @@ async def _form(
             await press(pilot, key, then=lambda: isinstance(app.screen, RerunScreen) and app.screen.ready)
             await until(pilot, lambda: kit.shows(app, "not known" if answer else "step-005000-a1"))
             yield app, pilot, opened
+
+
+async def test_a_host_may_ask_while_the_form_waits_for_it(tmp_path: Path) -> None:
+    _ended(tmp_path)
+    async with _form(tmp_path, "R") as (app, pilot, opened):
+        answers: list[Any] = []
+        assert app._questions.put("box1", ConfirmScreen("Log in?", "", "yes"), answers.append)
+        assert not app._questions.put("box2", ConfirmScreen("Here too?", "", "yes"), answers.append), "one at a time"
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen) and app.screen.ready)
+        await press(pilot, "y", then=lambda: isinstance(app.screen, RerunScreen))
+        assert answers == [True] and not opened
 
 
 async def test_a_rerun_takes_new_values_and_marks_the_changed_ones(tmp_path: Path) -> None:

@@ -184,6 +184,29 @@ async def test_saving_to_a_shared_library_commits_and_merges(tmp_path: Path, mon
     assert alice.git("log", "-1", "--format=%s").strip() == "two: num_processes"
 
 
+@pytest.mark.git
+async def test_after_a_conflict_the_users_own_file_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, CPUS)
+    alice = User("alice", tmp_path, bare(tmp_path / "hub.git"))
+    alice.sync()
+    text = "disttui: 1\nhosts: [node1, node2]\nnum_processes: 2\njob: {builtin: bytegpt}\n"
+    path = alice.save("two", text).path
+    read_profile(str(path), environ=alice.environ).agree(alice.environ)
+    async with wizard(tmp_path, profile=path, more=alice.environ) as (pilot, opened):
+        await until(pilot, lambda: opened._at == 4)
+        alice.edit("two", "num_processes: 2", "num_processes: 4")
+        await press(pilot, "escape", "escape", then=lambda: opened._at == 2)
+        await press(pilot, "3", "down", "3", "enter", "enter", then=lambda: opened._at == 4)
+        for count in (3, 1):
+            await press(pilot, "s", then=lambda: isinstance(pilot.app.screen, SaveScreen))
+            await press(pilot, "enter", then=lambda: pilot.app.screen is opened)
+            mine = path.with_name("two@alice.yaml")
+            assert opened._view.draft.path == mine and f"num_processes: {count}" in mine.read_text()
+            opened._take(opened._view.draft.put(("num_processes",), 1))
+            opened._show()
+    assert "num_processes: 4" in path.read_text() and len(list(path.parent.glob("*.yaml"))) == 2
+
+
 def test_a_script_drops_what_the_built_in_job_alone_takes() -> None:
     data = {"disttui": 1, "hosts": ["local"], "job": {"builtin": "bytegpt"}, "precision": "bf16"}
     draft = Draft({**data, "parallel": {"strategy": "fsdp", "tp": 2}})

@@ -24,6 +24,8 @@ class Question(DisttuiModal[ScreenResultType]):
 
     UNREQUESTED: ClassVar[bool] = False
     """Whether it opens without a key press; since the user may be typing, early keys are ignored as well."""
+    IS_FORM: ClassVar[bool] = False
+    """Whether a host's question opens over it: a form may wait for the answer."""
 
     def __init__(self, *, unrequested: bool = False) -> None:
         super().__init__()
@@ -55,8 +57,8 @@ class Question(DisttuiModal[ScreenResultType]):
 class QuestionGate:
     """Delays questions while the user types.
 
-    A question never opens over an input that has the focus, nor over another question. It waits until the input loses
-    the focus, or until the user presses the key that the footer shows.
+    A question never opens over an input that has the focus, nor over another question that is no form. It waits until
+    the input loses the focus, or until the user presses the key that the footer shows.
     """
 
     def __init__(self, app: App[None]) -> None:
@@ -73,7 +75,8 @@ class QuestionGate:
             question: The dialog to show.
             answer: Called with the answer.
         """
-        if isinstance(self._app.screen, Question) or (self._typing and not self._called):
+        shown = self._app.screen
+        if (isinstance(shown, Question) and not shown.IS_FORM) or (self._typing and not self._called):
             if question not in self._waiting:
                 self._waiting[question] = host
                 if self._typing:

@@ -53,6 +53,7 @@ class RerunScreen(Question[Again | None]):
         bind("rerun.start", "enter", "start", "start"),
     ]
     AUTO_FOCUS = "Input"
+    IS_FORM = True
     DEFAULT_CSS = """
     RerunScreen .box { max-width: 104; }
     RerunScreen Table { height: auto; max-height: 6; margin: 1 0; background: $panel; }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from disttui.tui.home.manage import ManagingScreen
 from disttui.tui.home.rows import Welcome
 from disttui.tui.inventory import POINTS, HostRow, Inventory, ProfileRow, RunRow, fingerprint, read_inventory
 from disttui.tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
-from disttui.tui.load.feed import TopChanged, TopFeed
+from disttui.tui.load.feed import TopChanged, TopFailed, TopFeed
 from disttui.tui.widgets.choices import Tabs
 from disttui.tui.widgets.filter_line import FilterLine
 from disttui.tui.widgets.points import Pages
@@ -214,6 +214,8 @@ class HomeScreen(ManagingScreen):
         self._order = "newest"
         self._any_runs = True
         self._early: Timer | None = None
+        self._adopting = ""
+        """A run of another user that is being read, to be shown."""
         self._since: float | None = None
         """When the app was last used (unix time, s); None until it is read, 0 if never or once the news was shown."""
         self._visiting = threading.Lock()
@@ -303,6 +305,9 @@ class HomeScreen(ManagingScreen):
             self._live = {host.name: _with_last(host, self._live.get(host.name)) for host in live}
             self._show(self.disttui.inventory)
 
+    def on_top_failed(self, message: TopFailed) -> None:
+        self.notify(str(message.error), severity="warning")
+
     def _ask(self) -> None:
         """Query the hosts of the newest runs in a daemon thread, unless a query is running."""
         if not self._asking:
@@ -350,6 +355,8 @@ class HomeScreen(ManagingScreen):
 
     def _wait_for_profiles(self, runs: tuple[RunRow, ...]) -> None:
         """Show the runs without the profiles if reading the profiles takes more than a second."""
+        if self._early is not None:
+            self._early.stop()
         self._early = self.set_timer(1.0, lambda: self._take(replace(self.disttui.inventory, runs=runs)))
 
     def _take(self, inventory: Inventory) -> None:
@@ -532,7 +539,10 @@ class HomeScreen(ManagingScreen):
     def _opened(self, message: Table.Opened) -> None:
         row = self._row
         if isinstance(row, RunRow) and row.foreign:
-            self._open_foreign(row)
+            if row.run != self._adopting:
+                self._adopting = row.run
+                self.notify(f"reading {short(row.run)} from {row.hosts[0]}")
+                self._open_foreign(row)
         elif isinstance(row, RunRow) and row.over:
             self.disttui.router.open_replay(row.run)
         elif isinstance(row, RunRow):
@@ -555,9 +565,16 @@ class HomeScreen(ManagingScreen):
             run = adopt(app.viewer(), row.run, place.host.label()).run
         except DisttuiError as error:
             app.notify(str(error), title=f"{short(row.run)} of {row.by} cannot be read", severity="warning")
-            app.call_from_thread(app.router.open_load, row.hosts)
+            app.call_from_thread(self._adopted, row.run, partial(app.router.open_load, row.hosts))
         else:
-            app.call_from_thread(app.router.open_run, run)
+            app.call_from_thread(self._adopted, row.run, partial(app.router.open_run, run))
+
+    def _adopted(self, run: str, show: Callable[[], object]) -> None:
+        """Show a run that was registered, unless the user has gone elsewhere or chosen another meanwhile."""
+        if run == self._adopting:
+            self._adopting = ""
+            if self.app.screen is self:
+                show()
 
     def action_new(self) -> None:
         self.disttui.router.open_wizard()
@@ -576,7 +593,7 @@ class HomeScreen(ManagingScreen):
     def action_example(self) -> None:
         self.disttui.router.open_replay("example", playing=True)
 
-    @work(group="ask")
+    @work(group="again", exclusive=True)  # a second press before the form is shown opens no second form
     async def action_run(self) -> None:
         """Rerun the run under the cursor, or run the profile once confirmed, after the wizard's checks."""
         row = self._row
@@ -589,7 +606,7 @@ class HomeScreen(ManagingScreen):
         ):
             self.disttui.router.open_wizard(row.path, launch=True)
 
-    @work(group="ask")
+    @work(group="again", exclusive=True)
     async def action_resume(self) -> None:
         """Open the form to rerun an ended run, with its newest checkpoint selected."""
         if isinstance(self._row, RunRow):

@@ -14,7 +14,7 @@ from disttui.runner.api.library import ReadProfile
 from disttui.runner.api.preparing import Planned, as_run, plan_run
 from disttui.runner.api.probing import Asked, hosts_of
 from disttui.runner.api.rerunning import Again
-from disttui.runner.errors import DisttuiError
+from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.hosts.discovery import Discovered
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.hosts.link import Link
@@ -84,9 +84,13 @@ class Draft:
     @cached_property
     def _checked(self) -> tuple[Profile | None, tuple[str, ...]]:
         try:
-            return parse(self.text, self.path or Path("profile")), ()
+            found = parse(self.text, self.path or Path("profile"))
+            as_run(found, sandbox=self.sandbox)
         except ProfileErrors as error:
             return None, tuple(one.reason for one in error.problems)
+        except InputError as error:
+            return None, (error.what,)
+        return found, ()
 
     def host(self, name: str) -> Host:
         """The host with a typed name, with its settings if the profile has it. Raises InputError."""
@@ -225,6 +229,10 @@ class WizardState:
         failed = any(state.error for state in self.of_hosts())
         forbidden = self.planned is not None and bool(self.planned.errors)
         return failed or bool(self.draft.problems) or self.unsent or forbidden
+
+    def unusable(self, state: HostCheck) -> bool:
+        """Whether a host has failed, or answered and cannot run the job."""
+        return state.error is not None or bool(state.facts and self.errors(state))
 
     def errors(self, state: HostCheck) -> list[Finding]:
         """The known errors that prevent a start on a host that has answered."""

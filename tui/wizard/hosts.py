@@ -94,7 +94,12 @@ class NameInput(Input):
         self.replace(" ".join(event.text.split()), *self.selection)
 
     def action_to_list(self) -> None:
-        self.screen.query_one(HostTable).focus()
+        """Focus the list; at the host that has failed if there is one, which the notes show."""
+        table, states = self.screen.query_one(HostTable), self.screen.query_one(HostsStep).view.of_hosts()
+        table.focus()
+        failed = [state.name for state in states if state.error]
+        if len(failed) == 1:
+            table.select(failed[0])
 
     def action_clear(self) -> None:
         self.value = ""

@@ -38,6 +38,14 @@ class HostChanged(Message):
         self.state = state
 
 
+class _Attempt:
+    """An attempt to reach a host; while it connects, what to ask may still change."""
+
+    def __init__(self, host: Host, asked: Asked | None, link: Link | None) -> None:
+        self.host, self.asked, self.link = host, asked, link
+        self.connecting = link is None
+
+
 class HostProber:
     """Connects to hosts, probes them, and posts `HostChanged`. Call its methods from the app's thread.
 
@@ -48,16 +56,19 @@ class HostProber:
     def __init__(self, target: MessagePump, open_link: Callable[[Host], Link]) -> None:
         self._target = target
         self._open_link = open_link
-        self._current: dict[str, object] = {}
+        self._current: dict[str, _Attempt] = {}
         """Host → its current attempt; results of earlier ones are ignored."""
         self._links: dict[str, Link] = {}
 
     def start(self, name: str, host: Host, asked: Asked | None) -> None:
-        """Connect to a host and probe it, or only probe it again if there is a link already."""
-        token = self._current[name] = object()
+        """Connect to a host and probe it, or only probe it again if there is a link already, or soon."""
+        now = self._current.get(name)
+        if now and now.connecting and now.host.label() == host.label():
+            now.host, now.asked = host, asked
+            return
         link = self._links.get(name)
-        link = None if link and link.closed else link
-        run_detached(lambda: self._one(name, host, asked, token, link))
+        token = self._current[name] = _Attempt(host, asked, None if link and link.closed else link)
+        run_detached(lambda: self._one(name, token))
 
     def drop(self, name: str) -> None:
         """Stop the check of a host: ignore further results, and close its link."""
@@ -76,13 +87,17 @@ class HostProber:
         for name in {*self._current, *self._links}:
             self.drop(name)
 
-    def _one(self, name: str, host: Host, asked: Asked | None, token: object, link: Link | None) -> None:
+    def _one(self, name: str, token: _Attempt) -> None:
+        link = token.link
         try:
             if link is None:
                 self._post(token, HostCheck(name, "connecting"))
-                link = self._open_link(host)
+                try:
+                    link = self._open_link(token.host)
+                finally:
+                    token.connecting = False
             self._post(token, HostCheck(name, "probing", link=link))
-            facts = facts_over(link, host, asked)
+            facts = facts_over(link, token.host, token.asked)
         except DisttuiError as error:
             self._fail(name, token, link, error)
         else:
@@ -92,14 +107,14 @@ class HostProber:
             else:
                 link.close()
 
-    def _fail(self, name: str, token: object, link: Link | None, error: DisttuiError) -> None:
+    def _fail(self, name: str, token: _Attempt, link: Link | None, error: DisttuiError) -> None:
         if self._current.get(name) is token:
             self._links.pop(name, None)
         if link:
             link.close()
         self._post(token, HostCheck(name, "failed", error=error))
 
-    def _post(self, token: object, state: HostCheck) -> None:
+    def _post(self, token: _Attempt, state: HostCheck) -> None:
         if self._current.get(state.name) is token:
             self._target.post_message(HostChanged(state))
 
@@ -206,21 +221,24 @@ class HostsScreen(DisttuiScreen):
         self._show()
 
     def _drop_dead(self) -> None:
-        """Remove every host that has failed, if others remain."""
+        """Remove every host that is unusable, if others remain."""
         draft = self._view.draft
-        left = [state.name for state in self._view.of_hosts() if state.error is None]
+        left = [state.name for state in self._view.of_hosts() if not self._view.unusable(state)]
         if left and len(left) < len(draft.hosts):
             self._take(draft.with_hosts(left, sandbox=draft.sandbox))
             self._show()
-        elif not left:
-            self.notify("No host can be used: r retries, or choose others", severity="warning")
+        else:
+            words = "No host is unusable" if left else "No host can be used: r retries, or choose others"
+            self.notify(words, severity="warning")
 
     @on(AskingTable.Asked)
     def _asked(self, event: AskingTable.Asked) -> None:
         if event.what == "drop dead":
             self._drop_dead()
             return
-        names = self._view.draft.hosts if event.key == SANDBOX_ROW else [event.key]
+        names = [event.key]
+        if event.key == SANDBOX_ROW:
+            names = self._view.draft.hosts if self._view.draft.sandbox else []
         for name in names:
             if name not in self._view.draft.hosts:
                 continue

@@ -27,6 +27,7 @@ from disttui.runner.formatting import amount
 from disttui.runner.hosts.link import Link
 from disttui.runner.ids import short
 from disttui.runner.library.store import text_of
+from disttui.runner.paths import inside
 from disttui.runner.planning.checks import Check, CheckReport
 from disttui.runner.planning.plan import counts_line
 from disttui.runner.render.plan import check_lines, end_lines
@@ -134,6 +135,8 @@ class WizardScreen(HostsScreen):
         self._at = 0
         self._saved: Mapping[str, object] = self._view.draft.data
         self._launching = False
+        self._beside: Path | None = None
+        """Where the profile was saved in place of the named file, which another person has changed."""
         self._offered = False, False
         """Whether the footer shows the keys that queue and launch."""
 
@@ -319,6 +322,7 @@ class WizardScreen(HostsScreen):
         path = await self.app.push_screen_wait(SaveScreen(draft, partial(self._save, draft)))
         if path is None:
             return
+        path, self._beside = self._beside or path, None
         self._saved = draft.data
         self._view = replace(self._view, draft=replace(draft, path=path, old=draft.text, named=True))
         self.notify(f"saved: {path}")
@@ -468,7 +472,8 @@ class WizardScreen(HostsScreen):
             before = draft.old if path == draft.path else await asyncio.to_thread(text_of, path) if same else None
             saved = await asyncio.to_thread(save_at, path, draft.text, before, self.disttui.environ)
             if saved and saved.other:
-                self.notify(f"conflict: your version was saved as {saved.other}", severity="warning")
+                self._beside = inside(saved.path.parent, saved.other.rpartition("/")[2] + saved.path.suffix)
+                self.notify(f"conflict: {path.name} has changed, so yours has another name", severity="warning")
             elif saved and saved.commit:
                 self.notify("saved in your clone; S in the home screen's profiles pane pushes it")
         except InputError as error:
