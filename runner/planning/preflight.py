@@ -215,7 +215,8 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
         tried = ", ".join(one.path for one in facts.interpreters if one.source != "elsewhere")
         looked = tried if python is None else host.python
         other = next((f"Set `python: {one.path}`, which has torch" for one in facts.interpreters if one.torch), "")
-        cure = f"{other or 'Set `python` to one that has it (--set python=PATH)'}; or install it: {_pip(host.python)} install torch"
+        other = other or "Set `python` to one that has it (--set python=PATH)"
+        cure = f"{other}; or install it: {_pip(host.python)} install torch"
         if environment := profile.job.environment:
             cure = f"Add torch to {environment.source}, or set job.environment.inherit: true"
         yield Finding("error", name, f"no torch in {looked}", cure)

@@ -18,8 +18,11 @@ from disttui.runner.paths import inside
 from disttui.runner.profile.problems import printable
 from disttui.runner.protocol.requests import Offline
 
-_PLAIN = re.compile(r"[A-Za-z0-9][\w.-]*\s*(\[[^]@/$]*\]\s*)?([(<>=!~][^@/$;]*)?(;[^@$]*)?")
-"""A requirement without an address."""
+_PLAIN = re.compile(
+    r"[A-Za-z0-9][\w.-]*\s*(\[[^]@/$]*\]\s*)?([(<>=!~][^@/$;]*)?(;[^@$]*)?"
+    r"|([A-Za-z0-9][\w.-]*\s*(\[[^]@/$]*\]\s*)?@\s*)?https://[^\s@#$;]+\.whl(#sha256=[0-9a-f]{64})?"
+)
+"""A requirement without an address, or with that of a wheel."""
 _REFERS = frozenset(("-r", "--requirement", "-c", "--constraint"))
 _HARMLESS = _REFERS | {
     *("-i", "--index-url", "--extra-index-url", "--no-index", "-f", "--find-links", "--trusted-host", "--pre"),

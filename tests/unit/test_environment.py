@@ -332,27 +332,46 @@ def test_modules_beside_requirements_do_not_run_here(tmp_path: Path) -> None:
         download(files, "box1", OFFLINE, tmp_path, os.environ)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("x @ https://e.org/x.tar.gz", "x@git+https://e.org/x", "https://e.org/x.zip", "git+ssh://e.org/x", "x/y.tar"),
-        *(
-            "--no-binary x",
-            "-i https://e.org --no-binary=x",
-            "x==1 --no-binary x",
-            "--no-bin\\",
-            "--only-binary :none:",
-        ),
-        *("'--no-binary' x", "-i x '--no-binary' x", "\\--no-binary x", "-e git+https://e.org/x#egg=x", "'x"),
-        *(
-            "-r https://e.org/r.txt",
-            "-c=https://e.org/c.txt",
-            "@ https://e.org/x",
-            "x==1;'@ https://e.org/x'",
-            "x==${A}",
-        ),
-    ],
-)
+_BUILT = r"""x @ https://e.org/x.tar.gz
+x@git+https://e.org/x
+https://e.org/x.zip
+git+ssh://e.org/x
+x/y.tar
+x @ https://e.org/x.whl#egg=x.tar.gz
+@ https://e.org/x
+x==1;'@ https://e.org/x'
+x==${A}
+'x
+--no-binary x
+-i https://e.org --no-binary=x
+x==1 --no-binary x
+--no-bin\
+--only-binary :none:
+'--no-binary' x
+-i x '--no-binary' x
+\--no-binary x
+-e git+https://e.org/x#egg=x
+-r https://e.org/r.txt
+-c=https://e.org/c.txt"""
+_NOT_BUILT = rf"""aaa
+
+# x @ y
+aaa[b,c]>=1.0,<2 ; python_version < '3.12'  # why
+aaa==2.1.0+cu121 --hash=sha256:00ff
+aaa (>=1)
+aaa~=1.0 \
+    --hash=sha256:00ff \
+a.b_c-d!=1.*
+aaa @ https://e.org/aaa-1.0+cu12-cp311-cp311-linux_x86_64.whl
+https://e.org/a.whl#sha256={"0" * 64}
+-i https://me:${{TOKEN}}@e.org/simple
+--extra-index-url https://e.org
+--find-links https://e.org/whl/torch_stable.html
+-r more.txt
+--pre"""
+
+
+@pytest.mark.parametrize("line", _BUILT.splitlines())
 def test_what_pip_might_build_is_not_downloaded_here(tmp_path: Path, line: str) -> None:
     """A source distribution runs its author's code."""
     with pytest.raises(HostError, match=r"This machine downloads only wheels, and for r\.txt: "):
@@ -365,31 +384,7 @@ def test_an_encoding_in_requirements_hides_no_option(tmp_path: Path) -> None:
     assert "no-binary" in str(caught.value) and "building" not in str(caught.value).lower()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(
-            "aaa",
-            "aaa[b,c]>=1.0,<2 ; python_version < '3.12'  # why",
-            "aaa==2.1.0+cu121 --hash=sha256:00ff",
-            "",
-            "# x @ y",
-        ),
-        *(
-            "-i https://me:${TOKEN}@e.org/simple",
-            "--extra-index-url https://e.org",
-            "-r more.txt",
-            "--pre",
-            "aaa (>=1)",
-        ),
-        *(
-            "aaa~=1.0 \\",
-            "    --hash=sha256:00ff \\",
-            "--find-links https://e.org/whl/torch_stable.html",
-            "a.b_c-d!=1.*",
-        ),
-    ],
-)
+@pytest.mark.parametrize("line", _NOT_BUILT.splitlines())
 def test_plain_requirements_may_be_downloaded_here(line: str) -> None:
     assert not wheels._may_build(line)
 

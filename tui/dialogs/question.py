@@ -57,7 +57,7 @@ class Question(DisttuiModal[ScreenResultType]):
 class QuestionGate:
     """Delays questions while the user types.
 
-    A question never opens over an input that has the focus, nor over another question that is no form. It waits until
+    A question never opens over an input that has the focus, nor over another question, except a form. It waits until
     the input loses the focus, or until the user presses the key that the footer shows.
     """
 

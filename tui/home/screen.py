@@ -570,7 +570,7 @@ class HomeScreen(ManagingScreen):
             app.call_from_thread(self._adopted, row.run, partial(app.router.open_run, run))
 
     def _adopted(self, run: str, show: Callable[[], object]) -> None:
-        """Show a run that was registered, unless the user has gone elsewhere or chosen another meanwhile."""
+        """Show a run that was registered, unless another screen is shown or another run was chosen."""
         if run == self._adopting:
             self._adopting = ""
             if self.app.screen is self:
